@@ -2,7 +2,7 @@
 
 const struct weight_type_info weight_type_info[TYPE_COUNT] = {
 #define X(name, text, gguf, weights, bytes) [name] = {text, gguf, weights, bytes},
-	WEIGHT_TYPES(X)
+    WEIGHT_TYPES(X)
 #undef X
 };
 

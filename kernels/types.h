@@ -8,15 +8,15 @@
 #include <stdint.h>
 
 /* X(enum name, printed name, GGUF type number, weights a block, bytes a block) */
-#define WEIGHT_TYPES(X)              \
-	X(TYPE_F32, "F32", 0, 1, 4)       \
-	X(TYPE_F16, "F16", 1, 1, 2)       \
-	X(TYPE_Q4_0, "Q4_0", 2, 32, 18)   \
-	X(TYPE_Q4_1, "Q4_1", 3, 32, 20)   \
-	X(TYPE_Q5_0, "Q5_0", 6, 32, 22)   \
-	X(TYPE_Q5_1, "Q5_1", 7, 32, 24)   \
-	X(TYPE_Q8_0, "Q8_0", 8, 32, 34)   \
-	X(TYPE_Q2_K, "Q2_K", 10, 256, 84) \
+#define WEIGHT_TYPES(X)                    \
+	X(TYPE_F32, "F32", 0, 1, 4)        \
+	X(TYPE_F16, "F16", 1, 1, 2)        \
+	X(TYPE_Q4_0, "Q4_0", 2, 32, 18)    \
+	X(TYPE_Q4_1, "Q4_1", 3, 32, 20)    \
+	X(TYPE_Q5_0, "Q5_0", 6, 32, 22)    \
+	X(TYPE_Q5_1, "Q5_1", 7, 32, 24)    \
+	X(TYPE_Q8_0, "Q8_0", 8, 32, 34)    \
+	X(TYPE_Q2_K, "Q2_K", 10, 256, 84)  \
 	X(TYPE_Q3_K, "Q3_K", 11, 256, 110) \
 	X(TYPE_Q4_K, "Q4_K", 12, 256, 144) \
 	X(TYPE_Q5_K, "Q5_K", 13, 256, 176) \
@@ -27,7 +27,7 @@ enum weight_type {
 #define X(name, text, gguf, weights, bytes) name,
 	WEIGHT_TYPES(X)
 #undef X
-	TYPE_COUNT
+	    TYPE_COUNT
 };
 
 struct weight_type_info {

@@ -1,0 +1,109 @@
+/* One direction of a channel: slots that carry their own sequence word, one writer, one reader.
+ *
+ * Each end keeps a private 64-bit index i; the slot is i & mask. A slot of index i is published when the low
+ * half of its word 0 equals (u32)(i + 1). `consumed` is read by the writer only when its ring seems full.
+ * Thread rule: one thread an end. Wait-free, no system call, no allocation. The peer may write anything at
+ * any time: the reader copies a line once and judges the copy; no index, count or pointer is taken from the
+ * memory. */
+#ifndef TOKENRING_SHM_RING_H
+#define TOKENRING_SHM_RING_H
+
+#include <string.h>
+
+#include "shm/wire.h"
+
+struct ring_writer {
+	struct wire_slot *slots;
+	const shared_u64 *consumed; /* written by the reader */
+	uint64_t mask;
+	uint64_t index; /* of the next slot to publish */
+	uint64_t limit; /* slots below it are known to be free; grows only by ring_writer_refresh */
+};
+
+struct ring_reader {
+	const struct wire_slot *slots;
+	shared_u64 *consumed; /* written here */
+	uint64_t mask;
+	uint64_t index;     /* of the next slot to read */
+	uint64_t published; /* the last value stored to `consumed` */
+};
+
+/* Makes every slot look unpublished for the first lap: slot of index i gets word 0 = (u32)(i + 1 - n). */
+static inline void ring_preset(struct wire_slot *slots, uint32_t n, uint64_t first_index)
+{
+	for (uint64_t i = first_index; i != first_index + n; i++)
+		store_relaxed_u64(&slots[i & (n - 1)].word[0], (uint32_t)(i + 1 - n));
+}
+
+/* Stores one message (`message`: 64 bytes whose first four, the sequence, are ignored) in the slot of the
+ * writer's index and advances. The caller has seen room: index != limit. */
+static inline void ring_publish(struct ring_writer *ring, const void *message)
+{
+	uint64_t words[8];
+	struct wire_slot *slot = &ring->slots[ring->index & ring->mask];
+
+	memcpy(words, message, sizeof words);
+	for (int i = 1; i < 8; i++)
+		store_relaxed_u64(&slot->word[i], words[i]);
+	/* Release: pairs with the acquire in ring_read; words 1 to 7 are visible to whoever sees this
+	 * sequence. */
+	store_release_u64(&slot->word[0], (words[0] & ~(uint64_t)UINT32_MAX) | (uint32_t)(ring->index + 1));
+	ring->index++;
+}
+
+/* Copies the next message to `message` (64 bytes) and advances; false when none is published. Each word is
+ * loaded once; the copy is what the caller may judge. */
+static inline bool ring_read(struct ring_reader *ring, void *message)
+{
+	const struct wire_slot *slot = &ring->slots[ring->index & ring->mask];
+	uint64_t words[8];
+
+	/* Acquire: pairs with the release in ring_publish. */
+	words[0] = load_acquire_u64(&slot->word[0]);
+	if ((uint32_t)words[0] != (uint32_t)(ring->index + 1))
+		return false;
+	for (int i = 1; i < 8; i++)
+		words[i] = load_relaxed_u64(&slot->word[i]);
+	memcpy(message, words, sizeof words);
+	ring->index++;
+	return true;
+}
+
+/* Whether a message is waiting; does not consume it. */
+static inline bool ring_ready(const struct ring_reader *ring)
+{
+	return (uint32_t)load_acquire_u64(&ring->slots[ring->index & ring->mask].word[0]) ==
+	       (uint32_t)(ring->index + 1);
+}
+
+/* Tells the writer that all slots below `index` are copied. Release: pairs with the acquire in
+ * ring_writer_refresh, so that no slot is overwritten before its copy is complete. */
+static inline void ring_reader_publish(struct ring_reader *ring)
+{
+	if (ring->published == ring->index)
+		return;
+	store_release_u64(ring->consumed, ring->index);
+	ring->published = ring->index;
+}
+
+/* Reads the peer's `consumed` once and, if it lies between what was known and what was produced, raises the
+ * limit. False: the peer wrote an impossible value; nothing changes. */
+static inline bool ring_writer_refresh(struct ring_writer *ring)
+{
+	/* Acquire: pairs with the release in ring_reader_publish. */
+	uint64_t consumed = load_acquire_u64(ring->consumed);
+	uint64_t last = ring->limit - (ring->mask + 1);
+
+	if (consumed - last > ring->index - last)
+		return false;
+	ring->limit = consumed + ring->mask + 1;
+	return true;
+}
+
+/* Slots that can be published without looking at the peer. */
+static inline uint64_t ring_room(const struct ring_writer *ring)
+{
+	return ring->limit - ring->index;
+}
+
+#endif
