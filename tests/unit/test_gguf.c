@@ -245,7 +245,7 @@ static void test_keys_refused(void **state)
 	put_header(&b, 3, 0, 2);
 	put_key_u32(&b, "a.b", 1);
 	put_key_text(&b, "a.b", "x");
-	refuse(&b, -EINVAL, "'a.b' at byte 50 occurs twice");
+	refuse(&b, -EINVAL, "'a.b' at byte 51 occurs twice");
 	put_header(&b, 3, 0, 1);
 	put_key_u32(&b, "general.alignment", 48);
 	refuse(&b, -EINVAL, "'general.alignment' is 48");
