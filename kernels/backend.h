@@ -1,0 +1,116 @@
+/* Backends: what compiles a tape and runs batches of it.
+ *
+ * A backend receives pointers, shapes and strides; it knows no ring, socket or file. Work is split over
+ * outputs, never over a reduction, so that bits depend on nothing but weights, tokens and positions
+ * (docs/numerics.md). Thread rule: one thread owns a program; program_load may run on another thread before
+ * the first step, one at a time for each weight. Backends own worker threads; program_step returns when all
+ * of them are done. Memory: everything is allocated by backend_open and program_compile; program_step
+ * allocates nothing. */
+#ifndef TOKENRING_KERNELS_BACKEND_H
+#define TOKENRING_KERNELS_BACKEND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/tape.h"
+
+struct backend;
+struct program;
+
+enum { BACKEND_CPUS_MAX = 256 };
+
+struct backend_config {
+	const char *kind; /* "cpu", "ref-int8", "ref-f32" */
+	const char *isa;  /* "auto", "generic", "avx2", "avx512vnni"; cpu only */
+	uint32_t threads; /* including the caller's; 1 at least */
+	const int
+	    *cpus; /* (threads) CPU of each, -1: not pinned; NULL: none pinned; the caller pins itself */
+	/* Called on the calling thread at least every 100 us inside a step; may be NULL. */
+	void (*poll)(void *poll_data);
+	void *poll_data;
+};
+
+/* -ENODEV: the instruction set or device is not there; -EINVAL; -ENOMEM; with a sentence. The backend stays
+ * the caller's until backend_close, after all its programs are closed. */
+int backend_open(const struct backend_config *, struct backend **ret, char *why, size_t why_bytes);
+void backend_close(struct backend *);
+
+/* "ref-f32", "ref-int8", "generic", "avx2", "avx512vnni": what runs, for reports. Static. */
+const char *backend_isa(const struct backend *);
+/* "exact-1" and the like: keys caches and the journal. Static. */
+const char *backend_numerics(const struct backend *);
+
+struct tape_limits {
+	uint32_t rows;                    /* tokens a step */
+	uint32_t sequences;               /* a step */
+	uint32_t outputs;                 /* output rows a step */
+	uint32_t context;                 /* positions below it */
+	uint32_t blocks[TAPE_GROUPS_MAX]; /* KV blocks of a group, the null block 0 included */
+	enum weight_type kv_type;         /* TYPE_F16; ref-f32: TYPE_F32 */
+};
+
+struct program_bytes {
+	uint64_t weights, kv, scratch;
+};
+
+/* What program_compile would allocate. */
+int program_measure(struct backend *, const struct tape *, const struct tape_limits *,
+		    struct program_bytes *ret);
+
+/* The tape must outlive the program. -ENOTSUP: an operation, type or shape that the backend does not run,
+ * with a sentence; -ENOMEM. */
+int program_compile(struct backend *, const struct tape *, const struct tape_limits *, struct program **ret,
+		    char *why, size_t why_bytes);
+void program_close(struct program *);
+
+/* Hands over rows [row, row + rows) of a weight in the file's layout (`raw`: rows of k weights each); row
+ * counts across experts (expert * n + row). The backend converts to its own layout at once; raw belongs to
+ * the caller again after. `row` and `rows` are multiples of PROGRAM_LOAD_ROWS except at an expert's end. A
+ * range is loaded once. -EINVAL: out of range. -EDOM: a scale that is not finite. */
+enum { PROGRAM_LOAD_ROWS = 32 };
+int program_load(struct program *, uint32_t weight, uint32_t row, uint32_t rows, const void *raw);
+
+struct batch_sequence {
+	uint32_t first_row, rows; /* its rows are consecutive, positions ascending by one */
+	uint32_t kv_len;          /* keys after this step: last position + 1 */
+	uint32_t adapter, state;  /* 0 */
+};
+
+struct batch {
+	uint32_t rows, sequences, outputs;
+	const uint32_t *token;            /* (rows) */
+	const uint32_t *position;         /* (rows) */
+	const uint32_t *sequence;         /* (rows) */
+	const struct batch_sequence *seq; /* (sequences) */
+	/* One block table a group: (sequences, table_stride) block ids; entry b holds positions [32 b, 32 b +
+	 * 32). */
+	const uint32_t *table[TAPE_GROUPS_MAX];
+	uint32_t table_stride;
+	const uint32_t *output_row; /* (outputs) rows, ascending */
+};
+
+enum step_result { STEP_DONE = 0, STEP_WANT_WEIGHTS = 1 };
+
+/* Runs the batch. On STEP_DONE the logits of all output rows are in program_logits, and program_faults says
+ * which rows met a value that is not finite or a KV value too large for its type (such a row's results are
+ * undefined; no other row's are). Returns enum step_result or -EINVAL when the batch exceeds the limits. */
+int program_step(struct program *, const struct batch *);
+
+/* (outputs, vocab) f32, valid until the next step. */
+const float *program_logits(const struct program *);
+/* (rows) 0 or 1, valid until the next step. */
+const uint8_t *program_faults(const struct program *);
+
+/* Copies the KV content of one block to another in every layer of a group (copy-on-write). */
+int program_copy_block(struct program *, uint32_t group, uint32_t from, uint32_t to);
+/* Fills a block with zeros in every layer of a group. */
+int program_zero_block(struct program *, uint32_t group, uint32_t block);
+
+/* Bytes of weights, and of KV at this context length, that one row of one sequence reads in a step: for the
+ * bench's GB/s. Multiply-adds a row, without attention. */
+struct program_cost {
+	uint64_t weight_bytes, kv_bytes, multiply_adds;
+};
+void program_cost(const struct program *, uint32_t context, struct program_cost *ret);
+
+#endif
