@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "daemon/model/gguf.h"
-#include "gguf_builder.h"
+#include "tests/unit/gguf_builder.h"
 
 static char why[512];
 
