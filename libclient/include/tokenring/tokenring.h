@@ -75,7 +75,7 @@ struct tr_request_extra {
 	uint32_t size;
 	uint32_t n_tokens;
 	const uint32_t *tokens;             /* (n_tokens) the prompt; replaces the inline tokens */
-	const struct tr_sampling *sampling; /* NULL: greedy */
+	const struct tr_sampling *sampling; /* NULL: that of tr_request.profile */
 	const uint32_t *stop_ids;   /* (n_stop_ids) beside the model's own; the id is the last delivered */
 	const struct tr_bias *bias; /* (n_bias) */
 	const uint32_t *allowed;    /* (n_allowed) strictly ascending; nothing else is sampled */
@@ -159,9 +159,9 @@ struct tr_event {
 
 struct tr_profile {
 	uint32_t size;
-	uint32_t max_new; /* 1 to 65,535 */
-	struct tr_sampling sampling;
-	const uint32_t *stop_ids; /* (n_stop_ids), at most 64 */
+	uint32_t max_new;                   /* 1 to 65,535 */
+	const struct tr_sampling *sampling; /* NULL: greedy */
+	const uint32_t *stop_ids;           /* (n_stop_ids), at most 64 */
 	uint32_t n_stop_ids;
 	uint32_t reserved; /* zero */
 };
