@@ -1,0 +1,74 @@
+/* The control thread: listens on the Unix socket, sets channels up, answers control messages, takes ended
+ * channels apart, and does the wakes that cost too much for the front.
+ *
+ * Identity is what the kernel says (SO_PEERCRED). A connection is a struct connection here, and a struct
+ * channel (engine/channel.h) once it is mapped.
+ *
+ * Thread rule: server_create, server_start, server_stop, server_free from one thread (main);
+ * server_set_model from any one thread. Everything else happens on the control thread. */
+#ifndef TOKENRING_DAEMON_CONTROL_SERVER_H
+#define TOKENRING_DAEMON_CONTROL_SERVER_H
+
+#include <sys/types.h>
+
+#include "daemon/engine/front.h"
+
+struct server;
+
+/* What the control thread says of the model, and how it turns text into tokens. */
+struct server_model {
+	struct wire_model info; /* n_stop ids in `stop` */
+	uint32_t stop[32];
+	/* Both run on the control thread, only there; NULL: -EOPNOTSUPP. `flags`: WIRE_TEXT_*. Return 0 with
+	 * *ret = malloc'd memory, the caller's to free, or a negative errno. */
+	int (*tokenize)(void *context, const char *text, size_t bytes, uint32_t flags, uint32_t **ret,
+			size_t *ret_n);
+	int (*detokenize)(void *context, const uint32_t *tokens, size_t n, uint32_t flags, char **ret,
+			  size_t *ret_bytes);
+	void *context;
+};
+
+struct server_config {
+	const char *path; /* of the socket; copied */
+	mode_t mode;      /* of the socket */
+	uint32_t max_clients, max_clients_per_uid, max_half_open_per_uid;
+	uint64_t memory_per_uid_bytes; /* channels of a user's processes, also closed ones, while they run */
+	uint32_t map_timeout_ms;
+	uint32_t sq_slots, cq_slots, max_inflight; /* of a channel; powers of two */
+	uint64_t arena_bytes;
+	bool huge_pages;      /* try 2 MiB pages, fall back to 4 KiB */
+	uint64_t first_index; /* 0 except in tests of the wrap */
+	uint64_t epoch;
+	const uint32_t *tenant_uids; /* (n_tenant_uids) may name tenants; copied */
+	uint32_t n_tenant_uids;
+	/* Writes one JSON object, returns its length (< capacity) or a negative errno. Control thread. */
+	int (*status)(void *context, char *json, size_t capacity);
+	void *status_context;
+	/* One sentence about what is worth knowing (a channel ended for a protocol error, a refused peer).
+	 * NULL: nobody listens. Control thread. */
+	void (*notice)(void *context, const char *sentence);
+	void *notice_context;
+};
+
+/* Binds and listens; nothing is answered yet. -EADDRINUSE: another daemon serves this path; other errors of
+ * bind and listen; each with a sentence in `why`. A socket that a dead daemon left is replaced. */
+int server_create(struct server **ret, const struct server_config *config, struct front *front, char *why,
+		  size_t why_bytes);
+
+/* Starts the control thread. Negative errno of pthread_create. */
+int server_start(struct server *server);
+
+/* Replaces what is said of the model (state LOADING until the first call); copied by pointer: `model` must
+ * outlive the server. */
+void server_set_model(struct server *server, const struct server_model *model);
+
+/* Accepts nobody any more; the channels live on. Call before front_drain. Any thread. */
+void server_close_listener(struct server *server);
+
+/* After front_drained: ends what is left, joins the thread, removes the socket. */
+void server_stop(struct server *server);
+
+/* NULL is allowed. Stops first if need be. */
+void server_free(struct server *server);
+
+#endif
