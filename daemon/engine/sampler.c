@@ -1,0 +1,282 @@
+#include "daemon/engine/sampler.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/engine/philox.h"
+#include "kernels/contract.h"
+
+int sampler_init(struct sampler *sampler, uint32_t vocab, void (*poll)(void *), void *poll_data)
+{
+	struct sampler built = {.vocab = vocab, .ops = logits_pick(), .poll = poll, .poll_data = poll_data};
+
+	built.x = calloc(vocab, sizeof(*built.x));
+	built.weight = calloc(vocab, sizeof(*built.weight));
+	built.rank = calloc(vocab, sizeof(*built.rank));
+	built.seen = calloc(vocab, sizeof(*built.seen));
+	if (!built.x || !built.weight || !built.rank || !built.seen) {
+		sampler_free(&built);
+		return -ENOMEM;
+	}
+	*sampler = built;
+	return 0;
+}
+
+void sampler_free(struct sampler *sampler)
+{
+	free(sampler->x);
+	free(sampler->weight);
+	free(sampler->rank);
+	free(sampler->seen);
+	*sampler = (struct sampler){0};
+}
+
+static void breathe(const struct sampler *sampler)
+{
+	if (sampler->poll)
+		sampler->poll(sampler->poll_data);
+}
+
+static void penalise(struct sampler *sampler, float penalty, const uint32_t *context, uint32_t n)
+{
+	if (++sampler->draw == 0) { /* the stamps of 2^32 draws ago must not look fresh */
+		memset(sampler->seen, 0, sampler->vocab * sizeof(*sampler->seen));
+		sampler->draw = 1;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		float *x = &sampler->x[context[i]];
+
+		if (sampler->seen[context[i]] == sampler->draw)
+			continue;
+		sampler->seen[context[i]] = sampler->draw;
+		*x = *x > 0.0f ? *x / penalty : *x * penalty;
+	}
+}
+
+/* Sets every logit that is not in the ascending set to -inf. */
+static void allow_only(float *x, uint32_t vocab, const uint32_t *allowed, uint32_t n)
+{
+	uint32_t next = 0;
+
+	for (uint32_t i = 0; i < n && allowed[i] < vocab; i++) {
+		for (; next < allowed[i]; next++)
+			x[next] = -INFINITY;
+		next = allowed[i] + 1;
+	}
+	for (; next < vocab; next++)
+		x[next] = -INFINITY;
+}
+
+static bool is_plain(const struct request *request)
+{
+	return request->sampling.penalty == 1.0f && !request->n_bias && !request->n_allowed;
+}
+
+/* The logits after penalty, bias and allowed set: the raw ones if none of these is asked. */
+static const float *adjust(struct sampler *sampler, const struct request *request, const float *logits,
+			   const uint32_t *context, uint32_t n_context)
+{
+	if (is_plain(request))
+		return logits;
+	memcpy(sampler->x, logits, sampler->vocab * sizeof(*logits));
+	if (request->sampling.penalty != 1.0f)
+		penalise(sampler, request->sampling.penalty, context, n_context);
+	for (uint32_t i = 0; i < request->n_bias; i++)
+		if (request->bias[i].id < sampler->vocab)
+			sampler->x[request->bias[i].id] += request->bias[i].bias;
+	if (request->n_allowed)
+		allow_only(sampler->x, sampler->vocab, request->allowed, request->n_allowed);
+	return sampler->x;
+}
+
+static uint32_t find(const float *x, float value)
+{
+	uint32_t i = 0;
+
+	while (x[i] != value)
+		i++;
+	return i;
+}
+
+/* ---- ranking: a heap of ids by (value descending, id ascending) ---- */
+
+static bool ranks_before(const float *x, uint32_t a, uint32_t b)
+{
+	return x[a] > x[b] || (x[a] == x[b] && a < b);
+}
+
+static void sift(const float *x, uint32_t *heap, uint32_t n, uint32_t at)
+{
+	uint32_t id = heap[at];
+
+	for (;;) {
+		uint32_t child = 2 * at + 1;
+
+		if (child >= n)
+			break;
+		if (child + 1 < n && ranks_before(x, heap[child + 1], heap[child]))
+			child++;
+		if (ranks_before(x, id, heap[child]))
+			break;
+		heap[at] = heap[child];
+		at = child;
+	}
+	heap[at] = id;
+}
+
+static uint32_t heap_build(struct sampler *sampler)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < sampler->vocab; i++)
+		if (sampler->weight[i] > 0.0f)
+			sampler->rank[n++] = i;
+	for (uint32_t i = n / 2; i-- > 0;)
+		sift(sampler->x, sampler->rank, n, i);
+	return n;
+}
+
+static uint32_t heap_pop(struct sampler *sampler, uint32_t *n)
+{
+	uint32_t best = sampler->rank[0];
+
+	sampler->rank[0] = sampler->rank[--*n];
+	sift(sampler->x, sampler->rank, *n, 0);
+	return best;
+}
+
+static double mass(const float *weight, uint32_t n)
+{
+	double sum = 0.0;
+
+	for (uint32_t i = 0; i < n; i++)
+		sum += weight[i];
+	return sum;
+}
+
+/* Drops what is below the k best: their rank is marked by turning the weight of the others to 0. */
+static void keep_top_k(struct sampler *sampler, uint32_t k)
+{
+	uint32_t n = heap_build(sampler), last;
+
+	if (n <= k)
+		return;
+	last = sampler->rank[0];
+	for (uint32_t i = 0; i < k; i++) {
+		last = heap_pop(sampler, &n);
+		if (i % 1024 == 1023)
+			breathe(sampler);
+	}
+	for (uint32_t i = 0; i < sampler->vocab; i++)
+		if (ranks_before(sampler->x, last, i))
+			sampler->weight[i] = 0.0f;
+}
+
+static void keep_top_p(struct sampler *sampler, double top_p)
+{
+	double wanted = top_p * mass(sampler->weight, sampler->vocab), sum = 0.0;
+	uint32_t n, last = 0, popped = 0;
+
+	breathe(sampler);
+	n = heap_build(sampler);
+	breathe(sampler);
+	while (n && (!popped || sum < wanted)) {
+		last = heap_pop(sampler, &n);
+		sum += sampler->weight[last];
+		if (++popped % 1024 == 0)
+			breathe(sampler);
+	}
+	for (uint32_t i = 0; i < sampler->vocab; i++)
+		if (ranks_before(sampler->x, last, i))
+			sampler->weight[i] = 0.0f;
+}
+
+static void keep_min_p(struct sampler *sampler, float min_p)
+{
+	for (uint32_t i = 0; i < sampler->vocab; i++)
+		if (sampler->weight[i] < min_p) /* the best has weight exp(0) = 1 */
+			sampler->weight[i] = 0.0f;
+}
+
+static uint32_t inverse_cdf(const float *weight, uint32_t n, double u)
+{
+	double target = u * mass(weight, n), sum = 0.0;
+	uint32_t last = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (!(weight[i] > 0.0f))
+			continue;
+		sum += weight[i];
+		if (sum > target)
+			return i;
+		last = i;
+	}
+	return last; /* u just below 1 and a product that rounded up */
+}
+
+int sampler_draw(struct sampler *sampler, const struct request *request, const float *logits,
+		 const uint32_t *context, uint32_t n_context, uint32_t *ret_token)
+{
+	const struct sampling *sampling = &request->sampling;
+	const float *x = adjust(sampler, request, logits, context, n_context);
+	float max = sampler->ops->max(x, sampler->vocab);
+
+	if (!(fabsf(max) < INFINITY))
+		return -EDOM;
+	breathe(sampler);
+	if (sampling->temperature == 0.0f) {
+		*ret_token = find(x, max);
+		return 0;
+	}
+	sampler->ops->divide(x, sampling->temperature, sampler->x, sampler->vocab);
+	max = sampler->ops->max(sampler->x, sampler->vocab);
+	if (!(fabsf(max) < INFINITY)) /* a tiny temperature overflows */
+		return -EDOM;
+	sampler->ops->exp(sampler->x, max, sampler->weight, sampler->vocab);
+	breathe(sampler);
+	if (sampling->top_k && sampling->top_k < sampler->vocab)
+		keep_top_k(sampler, sampling->top_k);
+	if (sampling->top_p < 1.0f)
+		keep_top_p(sampler, sampling->top_p);
+	if (sampling->min_p > 0.0f)
+		keep_min_p(sampler, sampling->min_p);
+	breathe(sampler);
+	*ret_token = inverse_cdf(sampler->weight, sampler->vocab, philox_uniform(sampling->seed, n_context));
+	breathe(sampler);
+	return 0;
+}
+
+int sampler_log_sum(struct sampler *sampler, const float *logits, struct log_sum *ret)
+{
+	float max = sampler->ops->max(logits, sampler->vocab);
+
+	if (!(fabsf(max) < INFINITY))
+		return -EDOM;
+	sampler->ops->exp(logits, max, sampler->weight, sampler->vocab);
+	breathe(sampler);
+	*ret =
+	    (struct log_sum){.max = max, .log = contract_log((float)mass(sampler->weight, sampler->vocab))};
+	breathe(sampler);
+	return 0;
+}
+
+void sampler_top(const struct sampler *sampler, const float *logits, const struct log_sum *sum, uint32_t n,
+		 struct wire_scored *ret)
+{
+	uint32_t held = 0;
+
+	for (uint32_t id = 0; id < sampler->vocab && n; id++) {
+		uint32_t at;
+
+		if (held == n && !(logits[id] > ret[n - 1].value))
+			continue;
+		at = held < n ? held++ : n - 1;
+		for (; at > 0 && logits[id] > ret[at - 1].value; at--)
+			ret[at] = ret[at - 1];
+		ret[at] = (struct wire_scored){.id = id, .value = logits[id]};
+	}
+	for (uint32_t i = 0; i < held; i++)
+		ret[i].value = log_probability(ret[i].value, sum);
+}
