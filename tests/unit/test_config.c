@@ -51,7 +51,7 @@ static const char *sample(const struct config_option *option)
 	case CONFIG_KIND_uids:
 		return "991,1000";
 	case CONFIG_KIND_bytes:
-		return "2M";
+		return "3M";
 	case CONFIG_KIND_number:
 		if (strstr(option->name, "_slots"))
 			return "2048";
@@ -313,10 +313,10 @@ static void reload_takes_what_may_change(void **state)
 	assert_int_equal(config_reload(&running, &fresh, kept, sizeof(kept)), 0);
 	assert_string_equal(kept, "");
 	assert_int_equal(
-	    read_text(&fresh, "spin_us = 9\nlog_level = debug\nthreads = 2\nmodel = other.gguf\n"), 0);
+	    read_text(&fresh, "drain_ms = 9\nlog_level = debug\nthreads = 2\nmodel = other.gguf\n"), 0);
 	assert_int_equal(config_reload(&running, &fresh, kept, sizeof(kept)), 2);
 	assert_string_equal(kept, "model, threads");
-	assert_int_equal(running.spin_us, 9);
+	assert_int_equal(running.drain_ms, 9);
 	assert_string_equal(running.log_level, "debug");
 	assert_int_equal(running.threads, 0);
 	assert_int_equal(config_reload(&running, &fresh, little, sizeof(little)), 0);
