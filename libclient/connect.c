@@ -1,0 +1,188 @@
+/* From an address to a mapped and checked channel. */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "libclient/client.h"
+
+static const char system_path[] = "/run/tokenring/socket";
+
+static int socket_with_timeout(uint32_t timeout_ms)
+{
+	struct timeval timeout = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -errno;
+	/* Bounds connect(), which waits while the daemon's backlog is full; nothing else here blocks. */
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) < 0) {
+		int error = -errno;
+
+		close(fd);
+		return error;
+	}
+	return fd;
+}
+
+static int connect_path(const char *path, uint32_t timeout_ms)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd;
+
+	if (strlen(path) >= sizeof address.sun_path)
+		return -ENAMETOOLONG;
+	strcpy(address.sun_path, path);
+	fd = socket_with_timeout(timeout_ms);
+	if (fd < 0)
+		return fd;
+	if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
+		int error = errno;
+
+		close(fd);
+		return error == EAGAIN || error == EINPROGRESS ? -ETIMEDOUT : -error;
+	}
+	return fd;
+}
+
+/* The system's daemon, else the user's own; when neither is there, the error of the system's. */
+static int connect_default(uint32_t timeout_ms)
+{
+	const char *named = secure_getenv("TOKENRING_SOCKET"), *runtime = secure_getenv("XDG_RUNTIME_DIR");
+	char path[sizeof((struct sockaddr_un *)0)->sun_path];
+	size_t length = runtime ? strlen(runtime) : 0;
+	int fd, second;
+
+	if (named && *named)
+		return connect_path(named, timeout_ms);
+	fd = connect_path(system_path, timeout_ms);
+	if ((fd != -ENOENT && fd != -ECONNREFUSED) || length == 0 ||
+	    length + sizeof "/tokenring/socket" > sizeof path)
+		return fd;
+	memcpy(path, runtime, length);
+	strcpy(path + length, "/tokenring/socket");
+	second = connect_path(path, timeout_ms);
+	return second == -ENOENT ? fd : second;
+}
+
+static int connect_address(const char *address, uint32_t timeout_ms)
+{
+	if (!address)
+		return connect_default(timeout_ms);
+	if (strstr(address, "://"))
+		return -EPROTONOSUPPORT;
+	return connect_path(address, timeout_ms);
+}
+
+/* An END instead of what was expected: its reason's errno says more than a hang-up would. */
+static int refused(const struct message *message)
+{
+	uint32_t reason = 0;
+	int error;
+
+	if (message->head.bytes >= sizeof reason)
+		memcpy(&reason, message->payload, sizeof reason);
+	error = tr_reason_errno(reason);
+	return error ? -error : -ECONNRESET;
+}
+
+/* Waits for one control message of the type expected; wake-up bytes in between are dropped. */
+static int expect(int fd, uint16_t type, struct message *ret, int *ret_fd, uint64_t deadline_ns)
+{
+	int kind;
+
+	while ((kind = socket_receive(fd, ret, ret_fd)) == RECEIVED_NOTHING || kind == RECEIVED_WAKE) {
+		int ready = kind == RECEIVED_WAKE ? 1 : socket_wait(fd, POLLIN, deadline_ns);
+
+		if (ready == 0)
+			return -ETIMEDOUT;
+		if (ready < 0 && ready != -EINTR)
+			return ready;
+	}
+	if (kind < 0)
+		return kind;
+	if (ret->head.type == WIRE_CONTROL_END)
+		return refused(ret);
+	return ret->head.type == type ? 0 : -EPROTO;
+}
+
+static int map_offer(struct channel *channel, const struct message *message, int fd)
+{
+	struct wire_offer offer;
+
+	if (message->head.bytes < sizeof offer || fd < 0)
+		return -EPROTO;
+	memcpy(&offer, message->payload, sizeof offer);
+	if (offer.major != WIRE_MAJOR)
+		return -EPROTONOSUPPORT;
+	return segment_map(&channel->segment, fd, offer.bytes, NULL, 0);
+}
+
+static int accept_offer(struct channel *channel, uint64_t deadline_ns)
+{
+	struct message message;
+	int fd = -1, error = expect(channel->socket, WIRE_CONTROL_OFFER, &message, &fd, deadline_ns);
+
+	if (error == 0)
+		error = map_offer(channel, &message, fd);
+	if (fd >= 0)
+		close(fd);
+	return error;
+}
+
+static int report_mapped(int fd)
+{
+	struct wire_control mapped = {.type = WIRE_CONTROL_MAPPED};
+
+	if (send(fd, &mapped, sizeof mapped, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+		return errno == EPIPE ? -ECONNRESET : -errno;
+	return 0;
+}
+
+static int handshake(struct channel *channel, uint64_t deadline_ns)
+{
+	struct message message;
+	int error = accept_offer(channel, deadline_ns), stray = -1;
+
+	if (error == 0)
+		error = report_mapped(channel->socket);
+	if (error == 0)
+		error = expect(channel->socket, WIRE_CONTROL_LIVE, &message, &stray, deadline_ns);
+	if (stray >= 0)
+		close(stray);
+	if (error == 0)
+		error = segment_read(&channel->segment, &channel->layout, NULL, 0);
+	if (error == 0)
+		error = segment_populate(&channel->segment);
+	return error;
+}
+
+int channel_connect(struct channel *ret, const char *address, uint32_t timeout_ms)
+{
+	uint64_t deadline_ns = clock_now_ns() + (uint64_t)timeout_ms * 1000000;
+	struct channel channel = {.segment.fd = -1};
+	int error;
+
+	channel.socket = connect_address(address, timeout_ms);
+	if (channel.socket < 0)
+		return channel.socket;
+	error = handshake(&channel, deadline_ns);
+	if (error < 0) {
+		channel_destroy(&channel);
+		return error;
+	}
+	*ret = channel;
+	return 0;
+}
+
+void channel_destroy(struct channel *channel)
+{
+	segment_destroy(&channel->segment);
+	if (channel->socket >= 0)
+		close(channel->socket);
+	channel->socket = -1;
+}
