@@ -140,7 +140,8 @@ struct tape_op {
 			bool sigmoid;     /* else softmax */
 			bool renormalise; /* weights of the chosen sum to one */
 			float scale;
-		} route; /* EXPERTS uses experts, used */
+			uint8_t act; /* EXPERTS: enum tape_act */
+		} route;             /* EXPERTS uses experts, used, act */
 		struct {
 			uint8_t kind; /* enum tape_pool */
 		} pool;
