@@ -81,37 +81,37 @@ int config_format(const struct config *config, enum config_index index, char *te
 /* Prints words in lines that begin with `indent`. */
 static void print_wrapped(FILE *file, const char *indent, const char *text)
 {
-	size_t column = (size_t)fprintf(file, "%s", indent);
+	size_t column = 0;
 
 	for (size_t bytes; *text; text += bytes + (text[bytes] == ' ')) {
 		bytes = strcspn(text, " ");
-		if (column + bytes > WRAP_COLUMNS) {
+		if (column && column + 1 + bytes > WRAP_COLUMNS) {
 			fputc('\n', file);
-			column = (size_t)fprintf(file, "%s", indent);
+			column = 0;
 		}
-		column += (size_t)fprintf(file, "%.*s ", (int)bytes, text);
+		column += (size_t)fprintf(file, "%s%.*s", column ? " " : indent, (int)bytes, text);
 	}
 	fputc('\n', file);
 }
 
-/* "1 to 65536 tokens; default 512; may change while running". */
+/* "1 to 65536 tokens; default 512; SIGHUP takes a new value". */
 static void describe(const struct config_option *option, char *text, size_t room)
 {
-	char range[128] = "", initial[64] = "";
+	char range[128] = "", lower[32], upper[32];
 
 	if (option->kind == CONFIG_KIND_choice)
 		snprintf(range, sizeof(range), "%s; ", option->choices);
-	else if (option->kind == CONFIG_KIND_number ||
-		 (option->kind == CONFIG_KIND_bytes && option->upper < INT64_MAX))
+	else if (option->kind == CONFIG_KIND_number)
 		snprintf(range, sizeof(range), "%lld to %lld%s%s; ", (long long)option->lower,
 			 (long long)option->upper, *option->unit ? " " : "", option->unit);
-	else if (option->kind == CONFIG_KIND_bytes)
+	else if (option->kind == CONFIG_KIND_bytes && option->upper < INT64_MAX) {
+		format_bytes(option->lower, lower, sizeof(lower));
+		format_bytes(option->upper, upper, sizeof(upper));
+		snprintf(range, sizeof(range), "%s to %s bytes; ", lower, upper);
+	} else if (option->kind == CONFIG_KIND_bytes)
 		snprintf(range, sizeof(range), "bytes; ");
-	if (*option->initial)
-		snprintf(initial, sizeof(initial), "default %s", option->initial);
-	else
-		snprintf(initial, sizeof(initial), "default empty");
-	snprintf(text, room, "%s%s%s", range, initial, option->reload ? "; SIGHUP takes a new value" : "");
+	snprintf(text, room, "%sdefault %s%s", range, *option->initial ? option->initial : "empty",
+		 option->reload ? "; SIGHUP takes a new value" : "");
 }
 
 void config_print_help(FILE *file)

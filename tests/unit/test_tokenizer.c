@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "daemon/model/tokenizer.h"
-#include "gguf_builder.h"
-#include "tokenizer_lines.h"
+#include "tests/unit/gguf_builder.h"
+#include "tests/unit/tokenizer_lines.h"
 
 static struct tokenizer *bpe, *spm;
 static char why[512];

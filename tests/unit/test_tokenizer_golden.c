@@ -1,6 +1,6 @@
 /* Pre-tokenizers, and tokenizers with the small vocabularies in the tree, against independent ones on 10,000
  * lines. */
-#include "tokenizer_golden.h"
+#include "tests/unit/tokenizer_golden.h"
 
 #include "daemon/model/pretokenize.h"
 

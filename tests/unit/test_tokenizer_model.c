@@ -1,6 +1,6 @@
 /* Tokenizers of real models against independent ones on 10,000 lines.  SmolLM2 must be there; Gemma 3, whose
  * terms keep it out of the checks, is compared where it is. */
-#include "tokenizer_golden.h"
+#include "tests/unit/tokenizer_golden.h"
 
 #include <sys/stat.h>
 

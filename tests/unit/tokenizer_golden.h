@@ -11,7 +11,7 @@
 
 #include "daemon/model/tokenizer.h"
 #include "daemon/model/utf8.h"
-#include "tokenizer_lines.h"
+#include "tests/unit/tokenizer_lines.h"
 
 static struct fragments fragments;
 static char line[MAX_LINE_BYTES], text[8 * MAX_LINE_BYTES], clean[24 * MAX_LINE_BYTES];
