@@ -125,18 +125,13 @@ static bool wants_more(const struct sched_entry *entry)
 }
 
 /* Tokens that a step may hold, at least one for each of `parts`. */
-static uint32_t step_budget(const struct sched_limits *limits, const struct sched_cost *cost, uint32_t parts)
+static uint32_t step_budget(const struct sched_limits *limits, uint32_t parts)
 {
 	uint64_t budget = limits->step_tokens;
 
-	if (limits->max_step_ns && cost->token_ns) {
-		uint64_t left = limits->max_step_ns - minimum(limits->max_step_ns, cost->step_ns);
-
-		budget = minimum(budget, 1 + left / cost->token_ns);
-	}
-	if (budget < parts)
-		budget = parts;
-	return (uint32_t)minimum(budget, limits->step_tokens);
+	if (limits->max_step_ns && limits->token_ns)
+		budget = minimum(budget, limits->max_step_ns / limits->token_ns);
+	return (uint32_t)(budget < parts ? parts : budget);
 }
 
 static uint32_t give_one_each(struct sched_entry *entries, uint32_t n, const struct sched_limits *limits,
@@ -175,7 +170,7 @@ struct sched_plan schedule(struct sched_entry *entries, uint32_t n, const struct
 
 	join(entries, n, limits, now_ns, running, &plan);
 	give_one_each(entries, n, limits, &plan);
-	give_the_rest(entries, n, limits, now_ns, step_budget(limits, cost, plan.steps) - plan.steps);
+	give_the_rest(entries, n, limits, now_ns, step_budget(limits, plan.steps) - plan.steps);
 	for (uint32_t i = 0; i < n; i++)
 		plan.tokens += entries[i].tokens;
 	return plan;

@@ -53,9 +53,10 @@ struct sched_limits {
 	uint32_t blocks_free; /* KV blocks that are neither held nor reserved */
 	uint64_t patience_ns; /* 0: classes are strict, deadlines are taken as they are */
 	uint64_t max_step_ns; /* 0: no bound; prefill shrinks to keep a step below it */
+	uint64_t token_ns;    /* what a token of prefill takes, for that bound; 0: not known */
 };
 
-/* What a step costs, as far as it is known; zeros: not known. */
+/* What to expect of a request; zeros: not known, then only deadlines that are past count. */
 struct sched_cost {
 	uint64_t step_ns;  /* of a step with one row */
 	uint64_t token_ns; /* of each row more */

@@ -110,13 +110,14 @@ static void test_deadlines(void **state)
 static void test_step_time_bound(void **state)
 {
 	struct sched_limits bounded = limits;
-	struct sched_cost cost = {.step_ns = 10 * MS, .token_ns = MS};
 	struct sched_entry e[2] = {running(1, 60), running(2, 1)};
 
 	bounded.max_step_ns = 20 * MS;
-	assert_int_equal(schedule(e, 2, &bounded, &cost, 1001 * MS).tokens, 11);
+	assert_int_equal(schedule(e, 2, &bounded, &unknown, 1001 * MS).tokens, 61);
+	bounded.token_ns = MS;
+	assert_int_equal(schedule(e, 2, &bounded, &unknown, 1001 * MS).tokens, 20);
 	bounded.max_step_ns = MS; /* hopeless: each still progresses */
-	assert_int_equal(schedule(e, 2, &bounded, &cost, 1001 * MS).tokens, 2);
+	assert_int_equal(schedule(e, 2, &bounded, &unknown, 1001 * MS).tokens, 2);
 }
 
 static void test_paused_takes_no_part(void **state)

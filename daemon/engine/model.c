@@ -1,0 +1,228 @@
+/* What the engine holds for its model, and the warm-up: every batch shape runs once before READY, so that no
+ * first request pays for page faults, code that was never touched, or a backend's lazy decisions. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "daemon/engine/engine_internal.h"
+
+static int check(const struct engine_model *model, char *why, size_t why_bytes)
+{
+	const struct tape_limits *limits = &model->limits;
+
+	if (limits->rows >= limits->sequences && limits->outputs >= limits->sequences && limits->sequences &&
+	    limits->context && model->n_eos <= 32)
+		return 0;
+	snprintf(
+	    why, why_bytes,
+	    "a step of %u tokens and %u outputs cannot hold %u sequences; raise max_batch_tokens or lower "
+	    "max_batch_sequences",
+	    limits->rows, limits->outputs, limits->sequences);
+	return -EINVAL;
+}
+
+static int allocate_batch(struct engine *engine)
+{
+	const struct tape_limits *limits = &engine->model.limits;
+
+	engine->token = calloc(limits->rows, sizeof(uint32_t));
+	engine->position = calloc(limits->rows, sizeof(uint32_t));
+	engine->row_sequence = calloc(limits->rows, sizeof(uint32_t));
+	engine->output_row = calloc(limits->outputs, sizeof(uint32_t));
+	engine->batch_sequences = calloc(limits->sequences, sizeof(*engine->batch_sequences));
+	engine->batch_owner = calloc(limits->sequences, sizeof(struct sequence *));
+	for (uint32_t g = 0; g < engine->model.tape->n_groups; g++) {
+		engine->table[g] = calloc((size_t)limits->sequences * engine->stride, sizeof(uint32_t));
+		if (!engine->table[g])
+			return -ENOMEM;
+	}
+	return engine->token && engine->position && engine->row_sequence && engine->output_row &&
+		       engine->batch_sequences && engine->batch_owner
+		   ? 0
+		   : -ENOMEM;
+}
+
+static int allocate_sequences(struct engine *engine)
+{
+	const struct tape_limits *limits = &engine->model.limits;
+	uint32_t groups = engine->model.tape->n_groups, stride = engine->stride;
+
+	engine->sequences = calloc(limits->sequences, sizeof(*engine->sequences));
+	engine->sequence_tokens = calloc((size_t)limits->sequences * limits->context, sizeof(uint32_t));
+	engine->sequence_blocks = calloc((size_t)limits->sequences * groups * stride, sizeof(uint32_t));
+	if (!engine->sequences || !engine->sequence_tokens || !engine->sequence_blocks)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < limits->sequences; i++) {
+		engine->sequences[i].tokens = engine->sequence_tokens + (size_t)i * limits->context;
+		for (uint32_t g = 0; g < groups; g++)
+			kv_table_init(&engine->sequences[i].table[g],
+				      engine->sequence_blocks + ((size_t)i * groups + g) * stride, stride);
+	}
+	return 0;
+}
+
+static int allocate(struct engine *engine)
+{
+	const struct tape_limits *limits = &engine->model.limits;
+	int error = sampler_init(&engine->sampler, engine->model.tape->vocab, engine->config.poll,
+				 engine->config.poll_data);
+
+	for (uint32_t g = 0; !error && g < engine->model.tape->n_groups; g++)
+		error = kv_pool_init(&engine->pool[g], limits->blocks[g]);
+	if (!error)
+		error = allocate_sequences(engine);
+	if (!error)
+		error = allocate_batch(engine);
+	return error;
+}
+
+int engine_set_model(struct engine *engine, const struct engine_model *model, char *why, size_t why_bytes)
+{
+	int error = check(model, why, why_bytes);
+
+	if (error)
+		return error;
+	engine->model = *model;
+	engine->stride = kv_blocks_for(model->limits.context);
+	error = allocate(engine);
+	if (error) {
+		snprintf(why, why_bytes, "no memory for the tables of %u sequences of %u tokens",
+			 model->limits.sequences, model->limits.context);
+		return error;
+	}
+	store_relaxed_u64(&engine->counts.kv_blocks, model->limits.blocks[0] - 1);
+	/* Release: pairs with the acquire in engine_turn. */
+	store_release_u32(&engine->stage, STAGE_WARMING);
+	return 0;
+}
+
+void engine_fail_model(struct engine *engine)
+{
+	/* Release: pairs with the acquire of whoever reads the limits. */
+	store_release_u32(&engine->config.link->limits.state, WIRE_MODEL_FAILED);
+	store_release_u32(&engine->stage, STAGE_FAILED);
+}
+
+void engine_free_model(struct engine *engine)
+{
+	sampler_free(&engine->sampler);
+	for (uint32_t g = 0; g < TAPE_GROUPS_MAX; g++) {
+		kv_pool_free(&engine->pool[g]);
+		free(engine->table[g]);
+	}
+	free(engine->sequences);
+	free(engine->sequence_tokens);
+	free(engine->sequence_blocks);
+	free(engine->token);
+	free(engine->position);
+	free(engine->row_sequence);
+	free(engine->output_row);
+	free(engine->batch_sequences);
+	free(engine->batch_owner);
+}
+
+/* ---- warm-up ---- */
+
+static uint32_t minimum(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Shape i: first decode with 1, 2, 4 ... sequences, then a prompt of as many rows; each series ends with the
+ * limit itself. False: i is past the last. */
+static bool shape(const struct tape_limits *limits, uint32_t i, uint32_t *ret_sequences, uint32_t *ret_rows)
+{
+	uint32_t most_rows = minimum(limits->rows, limits->context);
+
+	for (uint32_t n = 1;; n = minimum(2 * n, limits->sequences), i--) {
+		if (i == 0) {
+			*ret_sequences = n;
+			*ret_rows = 1;
+			return true;
+		}
+		if (n == limits->sequences)
+			break;
+	}
+	i--;
+	for (uint32_t n = minimum(2, most_rows);; n = minimum(2 * n, most_rows), i--) {
+		if (i == 0) {
+			*ret_sequences = 1;
+			*ret_rows = n;
+			return true;
+		}
+		if (n == most_rows)
+			return false;
+	}
+}
+
+/* `sequences` sequences of `rows` tokens 0; keys and values go to the null block, which nobody reads. */
+static void fill(struct engine *engine, struct batch *batch, uint32_t sequences, uint32_t rows)
+{
+	for (uint32_t s = 0; s < sequences; s++) {
+		engine->batch_sequences[s] =
+		    (struct batch_sequence){.first_row = s * rows, .rows = rows, .kv_len = rows};
+		engine->output_row[s] = s * rows + rows - 1;
+		for (uint32_t r = 0; r < rows; r++) {
+			engine->token[s * rows + r] = 0;
+			engine->position[s * rows + r] = r;
+			engine->row_sequence[s * rows + r] = s;
+		}
+	}
+	*batch = (struct batch){
+	    .rows = sequences * rows,
+	    .sequences = sequences,
+	    .outputs = sequences,
+	    .token = engine->token,
+	    .position = engine->position,
+	    .sequence = engine->row_sequence,
+	    .seq = engine->batch_sequences,
+	    .table_stride = engine->stride,
+	    .output_row = engine->output_row,
+	};
+	for (uint32_t g = 0; g < engine->model.tape->n_groups; g++)
+		batch->table[g] = engine->table[g];
+}
+
+static void publish(struct engine *engine)
+{
+	struct engine_limits *limits = &engine->config.link->limits;
+	const struct engine_model *model = &engine->model;
+	uint32_t blocks = UINT32_MAX;
+
+	for (uint32_t g = 0; g < model->tape->n_groups; g++)
+		blocks = minimum(blocks, model->limits.blocks[g] - 1);
+	limits->vocab = model->tape->vocab;
+	limits->context = model->limits.context;
+	limits->max_prompt = minimum(model->max_prompt, model->limits.context);
+	limits->kv_tokens =
+	    (uint32_t)((uint64_t)blocks * KV_BLOCK_TOKENS < UINT32_MAX ? blocks * KV_BLOCK_TOKENS
+								       : UINT32_MAX);
+	limits->n_eos = model->n_eos;
+	for (uint32_t i = 0; i < model->n_eos; i++)
+		limits->eos[i] = model->eos[i];
+	/* Release: pairs with the acquire of whoever reads the limits. */
+	store_release_u32(&limits->state, WIRE_MODEL_READY);
+	store_release_u32(&engine->stage, STAGE_READY);
+}
+
+void engine_warm(struct engine *engine)
+{
+	uint32_t sequences, rows;
+	struct batch batch;
+	uint64_t before;
+
+	if (!shape(&engine->model.limits, engine->warm_shape, &sequences, &rows)) {
+		publish(engine);
+		return;
+	}
+	fill(engine, &batch, sequences, rows);
+	before = engine_now(engine);
+	if (program_step(engine->model.program, &batch) != STEP_DONE) {
+		engine_fail_model(engine);
+		return;
+	}
+	if (sequences == 1)
+		engine->token_ns = (engine_now(engine) - before) / rows;
+	engine->warm_shape++;
+	store_relaxed_u64(&engine->counts.warmed_shapes, engine->warm_shape);
+}

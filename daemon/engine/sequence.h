@@ -1,0 +1,59 @@
+/* A sequence: a request that holds a slot, its tokens, its KV blocks, and how far it has come.
+ *
+ * GENERATE computes the prompt, then feeds back each token drawn. SCORE computes the prompt, reads the logits
+ * of its last position, and then runs the continuations one after another over the same positions behind the
+ * prompt: keys of the one before are overwritten, and attention never looks beyond the row's own position.
+ *
+ * Thread rule: the engine's thread. No allocation. */
+#ifndef TOKENRING_DAEMON_ENGINE_SEQUENCE_H
+#define TOKENRING_DAEMON_ENGINE_SEQUENCE_H
+
+#include "daemon/engine/kv.h"
+#include "daemon/engine/sampler.h"
+#include "kernels/tape.h"
+
+struct sequence {
+	struct request *request; /* NULL: the slot is free */
+	uint32_t *tokens;        /* (context) the prompt, then what follows it */
+	uint32_t n_tokens;       /* known */
+	uint32_t computed;       /* of those, with keys and values in the cache */
+	uint32_t generated;      /* drawn and sent */
+	uint32_t records;        /* written to the reply area */
+	uint32_t continuation;   /* SCORE: the one that runs; n_continuations: none left */
+	uint32_t scored;         /* SCORE: tokens of the continuations before that one */
+	struct kv_table table[TAPE_GROUPS_MAX];
+	/* ---- its part of the step that runs ---- */
+	uint32_t first_row, rows, first_output, outputs;
+};
+
+/* What became of a sequence after a step. */
+struct sequence_result {
+	bool has_token, ended;
+	uint32_t token;
+	uint8_t finish;  /* enum wire_finish, if ended */
+	uint32_t reason; /* enum wire_reason */
+};
+
+/* The most keys that the request can ever need. */
+uint64_t sequence_keys(const struct request *);
+
+/* Bytes of reply that the request asks for; 0: none. */
+uint64_t sequence_reply_bytes(const struct request *);
+
+void sequence_begin(struct sequence *, struct request *);
+
+/* Tokens to compute next; never 0 while it runs. */
+uint32_t sequence_pending(const struct sequence *);
+
+/* Whether every row gives an output (a continuation), not only the last of all. */
+bool sequence_all_rows_output(const struct sequence *);
+
+/* Takes the logits of its outputs, (outputs, vocab), after a step of `rows` rows; draws or scores, writes
+ * records. eos: (n_eos) the model's end-of-generation ids. */
+struct sequence_result sequence_advance(struct sequence *, struct sampler *, const float *logits,
+					const uint32_t *eos, uint32_t n_eos);
+
+/* Bytes written to the reply area so far. */
+uint32_t sequence_reply_written(const struct sequence *);
+
+#endif

@@ -1,0 +1,611 @@
+/* The engine over a backend made of a hash: the logits of a row depend on every token that its KV blocks hold
+ * up to its position, so that a wrong block table, a wrong position or a neighbour's token changes the
+ * answer. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <errno.h>
+#include <math.h>
+#include <cmocka.h>
+
+#include "daemon/engine/engine.h"
+
+enum {
+	VOCAB = 61,
+	CONTEXT = 256,
+	BLOCKS = 41,
+	ROWS = 24,
+	SEQUENCES = 6,
+	OUTPUTS = 9,
+	REQUESTS = 24,
+	EOS = 7
+};
+
+/* ---- the backend ---- */
+
+struct program {
+	uint32_t key[BLOCKS * TAPE_KV_BLOCK];
+	float logits[OUTPUTS * VOCAB];
+	uint8_t faults[ROWS];
+	uint32_t poison; /* a token whose row is faulty; 0: none */
+	uint32_t largest_batch, steps;
+};
+
+static uint64_t mix(uint64_t h, uint64_t v)
+{
+	h = (h ^ v) * 0x9E3779B97F4A7C15u;
+	return h ^ h >> 29;
+}
+
+static void logits_of(const uint32_t *tokens, uint32_t n, float *ret)
+{
+	uint64_t h = 1;
+
+	for (uint32_t i = 0; i < n; i++)
+		h = mix(h, tokens[i] + 1);
+	for (uint32_t i = 0; i < VOCAB; i++)
+		ret[i] = (float)(mix(h, i + 1) >> 40) / (float)(1 << 21);
+}
+
+int program_step(struct program *p, const struct batch *batch)
+{
+	uint32_t context[CONTEXT];
+
+	assert_true(batch->rows <= ROWS && batch->sequences <= SEQUENCES && batch->outputs <= OUTPUTS);
+	p->largest_batch = batch->sequences > p->largest_batch ? batch->sequences : p->largest_batch;
+	p->steps++;
+	for (uint32_t r = 0; r < batch->rows; r++) {
+		const uint32_t *table = batch->table[0] + batch->sequence[r] * batch->table_stride;
+		uint32_t position = batch->position[r];
+
+		p->key[table[position / 32] * 32 + position % 32] = batch->token[r];
+		p->faults[r] = p->poison && batch->token[r] == p->poison;
+	}
+	for (uint32_t o = 0; o < batch->outputs; o++) {
+		uint32_t row = batch->output_row[o];
+		const uint32_t *table = batch->table[0] + batch->sequence[row] * batch->table_stride;
+
+		for (uint32_t i = 0; i <= batch->position[row]; i++)
+			context[i] = p->key[table[i / 32] * 32 + i % 32];
+		logits_of(context, batch->position[row] + 1, p->logits + o * VOCAB);
+	}
+	return STEP_DONE;
+}
+
+const float *program_logits(const struct program *p)
+{
+	return p->logits;
+}
+
+const uint8_t *program_faults(const struct program *p)
+{
+	return p->faults;
+}
+
+/* ---- the harness: the test plays the front ---- */
+
+static uint64_t now_ns = 1000;
+
+static uint64_t test_clock(void)
+{
+	return now_ns;
+}
+
+struct harness {
+	struct engine_link link;
+	struct engine *engine;
+	struct program program;
+	struct tape tape;
+	struct request requests[REQUESTS];
+	uint32_t answer[REQUESTS][CONTEXT], n_answer[REQUESTS];
+	struct engine_event last[REQUESTS]; /* the terminal event; kind 0: none yet */
+	bool deliver;
+};
+
+static void begin(struct harness *h)
+{
+	struct engine_config config = {.link = &h->link, .clock = test_clock};
+
+	memset(h, 0, sizeof(*h));
+	h->deliver = true;
+	h->tape = (struct tape){.vocab = VOCAB, .context = CONTEXT, .n_groups = 1};
+	h->link.requests = h->requests;
+	h->link.n_requests = REQUESTS;
+	assert_int_equal(queue_init(&h->link.commands, 64, sizeof(struct engine_command)), 0);
+	assert_int_equal(queue_init(&h->link.events, 2048, sizeof(struct engine_event)), 0);
+	assert_int_equal(engine_create(&h->engine, &config), 0);
+	for (uint32_t i = 0; i < REQUESTS; i++)
+		h->requests[i].index = i;
+}
+
+static void set_model(struct harness *h)
+{
+	struct engine_model model = {
+	    .program = &h->program, .tape = &h->tape, .max_prompt = 200, .n_eos = 1, .eos = {EOS}};
+	char why[200];
+
+	model.limits = (struct tape_limits){
+	    .rows = ROWS, .sequences = SEQUENCES, .outputs = OUTPUTS, .context = CONTEXT, .blocks = {BLOCKS}};
+	assert_int_equal(engine_set_model(h->engine, &model, why, sizeof(why)), 0);
+	while (load_acquire_u32(&h->link.limits.state) != WIRE_MODEL_READY)
+		assert_true(engine_turn(h->engine) > 0);
+}
+
+static void end_all(struct harness *h)
+{
+	assert_int_equal(load_relaxed_u64(&engine_counts(h->engine)->kv_blocks_used), 0);
+	assert_int_equal(load_relaxed_u64(&engine_counts(h->engine)->running), 0);
+	engine_free(h->engine);
+	queue_free(&h->link.commands);
+	queue_free(&h->link.events);
+}
+
+static struct request *fill(struct harness *h, uint32_t index, const uint32_t *tokens, uint32_t n,
+			    uint32_t max_new)
+{
+	struct request *r = &h->requests[index];
+
+	*r = (struct request){.index = index,
+			      .op = WIRE_OP_GENERATE,
+			      .tokens = tokens,
+			      .n_tokens = n,
+			      .max_new = max_new,
+			      .arrival_ns = now_ns,
+			      .sampling = {.top_p = 1, .penalty = 1, .ignore_eos = 1}};
+	h->n_answer[index] = 0;
+	h->last[index].kind = 0;
+	return r;
+}
+
+static void command(struct harness *h, uint8_t kind, uint32_t index)
+{
+	struct engine_command c = {
+	    .kind = kind, .request = index, .finish = WIRE_FINISH_CANCELLED, .reason = WIRE_REASON_CANCELLED};
+
+	assert_true(queue_push(&h->link.commands, &c));
+}
+
+static void collect(struct harness *h)
+{
+	struct engine_event e;
+
+	while (queue_pop(&h->link.events, &e)) {
+		assert_int_equal(h->last[e.request].kind, 0); /* nothing after a terminal event */
+		if (e.kind == EVENT_TOKEN || e.has_token) {
+			h->answer[e.request][h->n_answer[e.request]++] = e.token;
+			if (h->deliver)
+				store_relaxed_u32(&h->requests[e.request].delivered, h->n_answer[e.request]);
+		}
+		if (e.kind != EVENT_TOKEN)
+			h->last[e.request] = e;
+	}
+}
+
+static void run(struct harness *h)
+{
+	while (engine_turn(h->engine))
+		collect(h);
+}
+
+static const struct engine_event *run_one(struct harness *h, uint32_t index)
+{
+	command(h, COMMAND_SUBMIT, index);
+	run(h);
+	assert_int_not_equal(h->last[index].kind, 0);
+	return &h->last[index];
+}
+
+/* The greedy answer by definition. */
+static void check_greedy(const struct harness *h, uint32_t index, uint32_t n)
+{
+	const struct request *r = &h->requests[index];
+	uint32_t tokens[CONTEXT];
+	float logits[VOCAB];
+
+	memcpy(tokens, r->tokens, r->n_tokens * sizeof(*tokens));
+	assert_int_equal(h->n_answer[index], n);
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t best = 0;
+
+		logits_of(tokens, r->n_tokens + i, logits);
+		for (uint32_t id = 1; id < VOCAB; id++)
+			if (logits[id] > logits[best])
+				best = id;
+		assert_int_equal(h->answer[index][i], best);
+		tokens[r->n_tokens + i] = best;
+	}
+}
+
+static uint32_t prompt[CONTEXT];
+
+static void test_one_request(void **state)
+{
+	static struct harness h;
+
+	begin(&h);
+	set_model(&h);
+	assert_int_equal(h.program.largest_batch, SEQUENCES);
+	assert_int_equal(h.link.limits.vocab, VOCAB);
+	assert_int_equal(h.link.limits.kv_tokens, (BLOCKS - 1) * 32);
+	fill(&h, 0, prompt, 100, 40);
+	assert_int_equal(run_one(&h, 0)->finish, WIRE_FINISH_LENGTH);
+	check_greedy(&h, 0, 40);
+	end_all(&h);
+}
+
+/* Requests of many lengths and samplers, arriving in the middle of each other: each answer as if alone. */
+static void test_together_equals_alone(void **state)
+{
+	static struct harness h;
+	static uint32_t alone[REQUESTS][CONTEXT], n_alone[REQUESTS], order[REQUESTS];
+
+	begin(&h);
+	set_model(&h);
+	for (int pass = 0; pass < 4; pass++) {
+		for (uint32_t i = 0; i < REQUESTS; i++) {
+			struct request *r = fill(&h, i, prompt + i, 1 + i * 37 % 120, 1 + i * 13 % 60);
+
+			r->sampling.temperature = (float)(i % 3) * 0.2f;
+			r->sampling.seed = i;
+			r->sampling.penalty = i % 2 ? 1.0f : 1.5f;
+			r->sampling.ignore_eos = i % 4 != 0;
+			r->priority = (uint8_t)(pass * i % 8);
+			order[i] = pass == 2 ? REQUESTS - 1 - i : i;
+		}
+		h.program.largest_batch = 0;
+		for (uint32_t i = 0; i < REQUESTS; i++) {
+			if (pass == 0) {
+				run_one(&h, i);
+				continue;
+			}
+			command(&h, COMMAND_SUBMIT, order[i]);
+			for (int turns = 0; turns < pass * 2; turns++)
+				engine_turn(h.engine);
+			collect(&h);
+		}
+		run(&h);
+		for (uint32_t i = 0; i < REQUESTS; i++) {
+			if (pass == 0) {
+				memcpy(alone[i], h.answer[i], sizeof(alone[i]));
+				n_alone[i] = h.n_answer[i];
+			}
+			assert_int_equal(h.last[i].kind, EVENT_FINISH);
+			assert_int_equal(h.n_answer[i], n_alone[i]);
+			assert_memory_equal(h.answer[i], alone[i], n_alone[i] * sizeof(uint32_t));
+		}
+		assert_int_equal(h.program.largest_batch, pass ? SEQUENCES : 1);
+	}
+	end_all(&h);
+}
+
+static void test_stop_ids(void **state)
+{
+	static struct harness h;
+	uint32_t third;
+	struct request *r;
+
+	begin(&h);
+	set_model(&h);
+	fill(&h, 0, prompt, 10, 10);
+	run_one(&h, 0);
+	third = h.answer[0][2];
+	r = fill(&h, 1, prompt, 10, 10);
+	r->n_stop = 1;
+	r->stop[0] = third;
+	assert_int_equal(run_one(&h, 1)->finish, WIRE_FINISH_STOP);
+	assert_int_equal(h.answer[1][h.n_answer[1] - 1], third);
+	assert_true(h.n_answer[1] <= 3);
+
+	/* Only the end-of-generation id may be drawn. */
+	r = fill(&h, 2, prompt, 10, 10);
+	r->allowed = (uint32_t[]){EOS};
+	r->n_allowed = 1;
+	assert_int_equal(run_one(&h, 2)->finish, WIRE_FINISH_LENGTH);
+	assert_int_equal(h.n_answer[2], 10);
+	r = fill(&h, 3, prompt, 10, 10);
+	r->allowed = (uint32_t[]){EOS};
+	r->n_allowed = 1;
+	r->sampling.ignore_eos = 0;
+	assert_int_equal(run_one(&h, 3)->finish, WIRE_FINISH_STOP);
+	assert_int_equal(h.n_answer[3], 1);
+	assert_int_equal(h.last[3].has_token, 1);
+	end_all(&h);
+}
+
+static void expect_refusal(struct harness *h, const struct request *r, uint32_t reason, uint32_t asked,
+			   uint32_t limit)
+{
+	const struct engine_event *e = run_one(h, r->index);
+
+	assert_int_equal(e->kind, EVENT_REFUSED);
+	assert_int_equal(e->reason, reason);
+	assert_int_equal(e->asked, asked);
+	assert_int_equal(e->limit, limit);
+	assert_int_equal(h->n_answer[r->index], 0);
+}
+
+static void test_refusals_carry_the_numbers(void **state)
+{
+	static struct harness h;
+	uint32_t foreign[] = {1, VOCAB};
+	struct request *r;
+
+	begin(&h);
+	set_model(&h);
+	expect_refusal(&h, fill(&h, 0, prompt, 201, 1), WIRE_REASON_PROMPT_TOO_LONG, 201, 200);
+	expect_refusal(&h, fill(&h, 0, prompt, 200, 57), WIRE_REASON_CONTEXT, 257, CONTEXT);
+	expect_refusal(&h, fill(&h, 0, foreign, 2, 1), WIRE_REASON_BAD_TOKEN, VOCAB, VOCAB);
+	r = fill(&h, 0, prompt, 5, 0);
+	r->op = WIRE_OP_SCORE;
+	r->n_candidates = 3;
+	r->reply_cap = 39;
+	expect_refusal(&h, r, WIRE_REASON_BAD_REPLY, 16 + 3 * 8, 39);
+	h.link.limits.kv_tokens = 100;
+	expect_refusal(&h, fill(&h, 0, prompt, 90, 12), WIRE_REASON_KV_NEVER_FITS, 101, 100);
+	end_all(&h);
+}
+
+static void test_deadlines(void **state)
+{
+	static struct harness h;
+	struct request *r;
+
+	begin(&h);
+	set_model(&h);
+	r = fill(&h, 0, prompt, 5, 5);
+	r->deadline_ns = now_ns;
+	expect_refusal(&h, r, WIRE_REASON_DEADLINE, 0, 0);
+	r = fill(&h, 1, prompt, 5, 50);
+	r->deadline_ns = now_ns + 100;
+	command(&h, COMMAND_SUBMIT, 1);
+	for (int i = 0; i < 10; i++)
+		engine_turn(h.engine);
+	now_ns += 100;
+	run(&h);
+	assert_int_equal(h.last[1].kind, EVENT_FINISH);
+	assert_int_equal(h.last[1].finish, WIRE_FINISH_DEADLINE);
+	assert_int_equal(h.n_answer[1], 10);
+	end_all(&h);
+}
+
+static void test_ends(void **state)
+{
+	static struct harness h;
+
+	begin(&h);
+	set_model(&h);
+	for (uint32_t i = 0; i < 8; i++) { /* two more than there are slots */
+		fill(&h, i, prompt, 5, 50);
+		command(&h, COMMAND_SUBMIT, i);
+	}
+	engine_turn(h.engine);
+	command(&h, COMMAND_END, 2);
+	command(&h, COMMAND_END, 7);
+	command(&h, COMMAND_END, 20); /* was never submitted */
+	engine_turn(h.engine);
+	collect(&h);
+	assert_int_equal(h.last[2].finish, WIRE_FINISH_CANCELLED);
+	assert_int_equal(h.last[7].finish, WIRE_FINISH_CANCELLED);
+	assert_int_equal(h.n_answer[7], 0);
+	run(&h);
+	for (uint32_t i = 0; i < 7; i++)
+		if (i != 2)
+			check_greedy(&h, i, 50);
+	end_all(&h);
+}
+
+static void test_a_slow_reader_pauses_only_itself(void **state)
+{
+	static struct harness h;
+
+	begin(&h);
+	set_model(&h);
+	h.deliver = false;
+	fill(&h, 0, prompt, 5, 100);
+	fill(&h, 1, prompt, 9, 30);
+	command(&h, COMMAND_SUBMIT, 0);
+	command(&h, COMMAND_SUBMIT, 1);
+	run(&h);
+	assert_int_equal(h.n_answer[0], REQUEST_UNDELIVERED_MAX);
+	assert_int_equal(h.last[1].finish, WIRE_FINISH_LENGTH);
+	assert_int_equal(engine_look_again_ns(h.engine), now_ns + 1000000);
+	store_relaxed_u32(&h.requests[0].delivered, 1);
+	run(&h);
+	assert_int_equal(h.n_answer[0], REQUEST_UNDELIVERED_MAX + 1);
+	h.deliver = true;
+	store_relaxed_u32(&h.requests[0].delivered, 65);
+	run(&h);
+	check_greedy(&h, 0, 100);
+	end_all(&h);
+}
+
+static void test_a_fault_ends_only_its_request(void **state)
+{
+	static struct harness h;
+	uint32_t bad[] = {3, 60, 4};
+
+	begin(&h);
+	set_model(&h);
+	fill(&h, 0, prompt, 5, 3);
+	run_one(&h, 0);
+	h.program.poison = 60;
+	fill(&h, 0, prompt, 5, 3);
+	fill(&h, 1, bad, 3, 20);
+	command(&h, COMMAND_SUBMIT, 0);
+	command(&h, COMMAND_SUBMIT, 1);
+	run(&h);
+	assert_int_equal(h.last[1].finish, WIRE_FINISH_ERROR);
+	assert_int_equal(h.last[1].reason, WIRE_REASON_NUMERIC);
+	check_greedy(&h, 0, 3);
+	end_all(&h);
+}
+
+static double log_probability_of(const uint32_t *tokens, uint32_t n, uint32_t id)
+{
+	float logits[VOCAB];
+	double sum = 0;
+
+	logits_of(tokens, n, logits);
+	for (uint32_t i = 0; i < VOCAB; i++)
+		sum += exp(logits[i]);
+	return logits[id] - log(sum);
+}
+
+static void test_log_probabilities(void **state)
+{
+	static struct harness h;
+	static uint8_t reply[16 + 12 * 3 * 8];
+	struct wire_reply header;
+	struct wire_scored record;
+	uint32_t tokens[CONTEXT];
+	struct request *r;
+
+	begin(&h);
+	set_model(&h);
+	r = fill(&h, 0, prompt, 40, 12);
+	r->sampling.temperature = 0.5f;
+	r->logprobs = 1;
+	r->n_logprobs = 2;
+	r->reply = reply;
+	r->reply_cap = sizeof(reply);
+	assert_int_equal(run_one(&h, 0)->reply_bytes, sizeof(reply));
+	memcpy(&header, reply, sizeof(header));
+	assert_int_equal(header.kind, WIRE_REPLY_LOGPROBS);
+	assert_int_equal(header.count, 36);
+	assert_int_equal(header.stride, 8);
+	memcpy(tokens, prompt, 40 * sizeof(*tokens));
+	for (uint32_t i = 0; i < 12; i++) {
+		for (uint32_t j = 0; j < 3; j++) {
+			memcpy(&record, reply + 16 + (i * 3 + j) * 8, 8);
+			if (j == 0)
+				assert_int_equal(record.id, h.answer[0][i]);
+			assert_true(fabs(log_probability_of(tokens, 40 + i, record.id) - record.value) <
+				    1e-5);
+		}
+		tokens[40 + i] = h.answer[0][i];
+	}
+	end_all(&h);
+}
+
+static void test_score(void **state)
+{
+	static struct harness h;
+	static uint8_t reply[16 + 64 * 8];
+	static const uint32_t lengths[] = {1, 20, 1, 2, 5}, candidates[] = {9, 60, 0};
+	static uint32_t continuations[29];
+	struct wire_scored record;
+	uint32_t tokens[CONTEXT], at = 0;
+	float logits[VOCAB];
+	struct request *r;
+
+	begin(&h);
+	set_model(&h);
+	for (uint32_t i = 0; i < 29; i++)
+		continuations[i] = i * 17 % VOCAB;
+	memcpy(tokens, prompt, sizeof(tokens));
+	for (uint32_t i = 0; i < 3;
+	     i++) { /* two score continuations at once with a third, beside a generation */
+		r = fill(&h, i, prompt, 61, 0);
+		r->op = WIRE_OP_SCORE;
+		r->n_continuations = 5;
+		r->continuation_lengths = lengths;
+		r->continuations = continuations;
+		r->reply = i ? calloc(1, sizeof(reply)) : reply;
+		r->reply_cap = sizeof(reply);
+		command(&h, COMMAND_SUBMIT, i);
+	}
+	fill(&h, 3, prompt, 7, 30);
+	command(&h, COMMAND_SUBMIT, 3);
+	run(&h);
+	check_greedy(&h, 3, 30);
+	assert_int_equal(h.last[0].finish, WIRE_FINISH_DONE);
+	assert_int_equal(h.last[0].reply_bytes, 16 + 29 * 8);
+	for (uint32_t i = 0; i < 5; i++) {
+		for (uint32_t j = 0; j < lengths[i]; j++, at++) {
+			memcpy(&record, reply + 16 + at * 8, 8);
+			assert_int_equal(record.id, continuations[at]);
+			assert_true(fabs(log_probability_of(tokens, 61 + j, record.id) - record.value) <
+				    1e-5);
+			tokens[61 + j] = continuations[at];
+		}
+	}
+	for (uint32_t i = 1; i < 3; i++) {
+		assert_memory_equal(h.requests[i].reply, reply, 16 + 29 * 8);
+		free(h.requests[i].reply);
+	}
+
+	r = fill(&h, 0, prompt, 61, 0);
+	r->op = WIRE_OP_SCORE;
+	r->n_candidates = 3;
+	r->candidates = candidates;
+	r->reply = reply;
+	r->reply_cap = 16 + 3 * 8;
+	assert_int_equal(run_one(&h, 0)->reply_bytes, 16 + 3 * 8);
+	logits_of(prompt, 61, logits);
+	for (uint32_t i = 0; i < 3; i++) {
+		memcpy(&record, reply + 16 + i * 8, 8);
+		assert_int_equal(record.id, candidates[i]);
+		assert_true(record.value == logits[candidates[i]]);
+	}
+	end_all(&h);
+}
+
+static void test_before_and_without_a_model(void **state)
+{
+	static struct harness h;
+	struct request *r;
+
+	begin(&h);
+	fill(&h, 0, prompt, 5, 5);
+	command(&h, COMMAND_SUBMIT, 0);
+	r = fill(&h, 1, prompt, 5, 5);
+	r->deadline_ns = now_ns + 10;
+	command(&h, COMMAND_SUBMIT, 1);
+	assert_int_equal(engine_turn(h.engine), 0);
+	assert_int_equal(engine_look_again_ns(h.engine), now_ns + 10);
+	now_ns += 10;
+	assert_int_equal(engine_turn(h.engine), 1);
+	collect(&h);
+	assert_int_equal(h.last[1].reason, WIRE_REASON_DEADLINE);
+	set_model(&h);
+	run(&h);
+	check_greedy(&h, 0, 5);
+	end_all(&h);
+
+	begin(&h);
+	fill(&h, 0, prompt, 5, 5);
+	command(&h, COMMAND_SUBMIT, 0);
+	engine_turn(h.engine);
+	engine_fail_model(h.engine);
+	run(&h);
+	assert_int_equal(h.last[0].reason, WIRE_REASON_MODEL_FAILED);
+	end_all(&h);
+}
+
+static int set_up(void **state)
+{
+	for (uint32_t i = 0; i < CONTEXT; i++)
+		prompt[i] = (i * i + 3 * i) % 59;
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_one_request),
+	    cmocka_unit_test(test_together_equals_alone),
+	    cmocka_unit_test(test_stop_ids),
+	    cmocka_unit_test(test_refusals_carry_the_numbers),
+	    cmocka_unit_test(test_deadlines),
+	    cmocka_unit_test(test_ends),
+	    cmocka_unit_test(test_a_slow_reader_pauses_only_itself),
+	    cmocka_unit_test(test_a_fault_ends_only_its_request),
+	    cmocka_unit_test(test_log_probabilities),
+	    cmocka_unit_test(test_score),
+	    cmocka_unit_test(test_before_and_without_a_model),
+	};
+
+	return cmocka_run_group_tests(tests, set_up, NULL);
+}
