@@ -65,6 +65,13 @@ static inline bool queue_pop(struct queue *queue, void *ret_element)
 	return true;
 }
 
+/* For the writer: whether a push would fail. */
+static inline bool queue_full(const struct queue *queue)
+{
+	return load_relaxed_u32(&queue->head) - load_acquire_u32(&queue->tail) > queue->mask;
+}
+
+/* For the reader. */
 static inline bool queue_empty(const struct queue *queue)
 {
 	return load_relaxed_u32(&queue->tail) == load_acquire_u32(&queue->head);

@@ -12,6 +12,7 @@
 #include <sys/types.h>
 
 #include "daemon/engine/front.h"
+#include "shm/segment.h"
 
 struct server;
 
@@ -36,7 +37,7 @@ struct server_config {
 	uint32_t map_timeout_ms;
 	uint32_t sq_slots, cq_slots, max_inflight; /* of a channel; powers of two */
 	uint64_t arena_bytes;
-	bool huge_pages;      /* try 2 MiB pages, fall back to 4 KiB */
+	enum segment_pages pages;
 	uint64_t first_index; /* 0 except in tests of the wrap */
 	uint64_t epoch;
 	const uint32_t *tenant_uids; /* (n_tenant_uids) may name tenants; copied */

@@ -25,7 +25,6 @@ struct front_config {
 	uint64_t block_bytes;     /* private memory for the request blocks in flight, all channels together */
 	uint64_t spin_ns;         /* front_idle polls this long after the last activity before it sleeps */
 	uint64_t client_stall_ns; /* a request whose tokens find no room this long is ended */
-	uint64_t epoch;           /* differs between starts of the daemon */
 	/* Wakes an engine that has a thread of its own: called in front_turn after commands were pushed. NULL
 	 * when the engine shares the front's thread. */
 	void (*engine_wake)(void *engine);
@@ -68,6 +67,9 @@ void front_drain(struct front *front, uint64_t deadline_ns);
 
 /* Whether a drain is complete: no channel and no request is left. Any thread. */
 bool front_drained(const struct front *front);
+
+/* Takes new values of two options. Any thread. */
+void front_reload(struct front *front, uint64_t spin_ns, uint64_t client_stall_ns);
 
 const struct front_counts *front_counts(const struct front *front);
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "shm/extents.h"
+#include "daemon/engine/extents.h"
 
 enum { UNIT = 64, UNITS = 512, RANGES = 40 };
 

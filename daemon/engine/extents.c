@@ -1,4 +1,4 @@
-#include "shm/extents.h"
+#include "daemon/engine/extents.h"
 
 #include <errno.h>
 #include <stdlib.h>

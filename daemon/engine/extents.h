@@ -1,11 +1,11 @@
-/* An allocator of ranges: offsets within a space, first fit, neighbours merged. Its book-keeping lies apart
- * from the space, so that nobody who can write the space can disturb it; it never touches the space.
+/* An allocator of ranges: offsets within a space, first fit, neighbours merged. Its book-keeping grows with
+ * the ranges in use, not with the space: the front's private memory of request blocks holds few, large
+ * ranges.
  *
- * Both ends use it: the client for the arena of its channel, the daemon for its private copies of request
- * blocks. Thread rule: one thread at a time. No allocation after extents_init; alloc and free take time
- * linear in the number of free ranges, which is at most one more than the ranges in use. */
-#ifndef TOKENRING_SHM_EXTENTS_H
-#define TOKENRING_SHM_EXTENTS_H
+ * Thread rule: one thread at a time. No allocation after extents_init; alloc and free take time linear in the
+ * number of free ranges, which is at most one more than the ranges in use. */
+#ifndef TOKENRING_DAEMON_ENGINE_EXTENTS_H
+#define TOKENRING_DAEMON_ENGINE_EXTENTS_H
 
 #include <stdbool.h>
 #include <stdint.h>

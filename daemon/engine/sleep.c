@@ -1,0 +1,249 @@
+/* Sockets, sleeping and waking. */
+#include "daemon/engine/front_internal.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "daemon/engine/receive.h"
+
+/* ---- sockets ---- */
+
+int sockets_watch(struct front *front, struct channel *channel)
+{
+	struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = channel};
+
+	return epoll_ctl(front->epoll_fd, EPOLL_CTL_ADD, channel->fd, &event) < 0 ? -errno : 0;
+}
+
+void sockets_forget(struct front *front, struct channel *channel)
+{
+	epoll_ctl(front->epoll_fd, EPOLL_CTL_DEL, channel->fd, NULL);
+	if (channel->muted)
+		front->n_muted--;
+	channel->muted = false;
+}
+
+/* A hang-up is still reported for a muted socket. */
+static void mute(struct front *front, struct channel *channel, bool muted)
+{
+	struct epoll_event event = {.events = muted ? 0 : EPOLLIN | EPOLLRDHUP, .data.ptr = channel};
+
+	epoll_ctl(front->epoll_fd, EPOLL_CTL_MOD, channel->fd, &event);
+	channel->muted = muted;
+	front->n_muted += muted ? 1U : (uint32_t)-1;
+}
+
+static void unmute_list(struct front *front, struct channel_list *list)
+{
+	for (uint32_t i = 0; i < list->n; i++)
+		if (list->items[i]->muted && !queue_full(&list->items[i]->mailbox))
+			mute(front, list->items[i], false);
+}
+
+/* One byte is a wake-up, more is control, which goes to the control thread unread. False: no more for now. */
+static bool read_message(struct front *front, struct channel *channel)
+{
+	struct control_envelope *envelope = &front->envelope;
+	ssize_t got;
+
+	if (queue_full(&channel->mailbox)) {
+		mute(front, channel, true);
+		return false;
+	}
+	got = receive_message(channel->fd, envelope->data, sizeof envelope->data, channel->peek_first);
+	if (got == -EAGAIN)
+		return false;
+	if (got <= 0 || got > (ssize_t)sizeof envelope->data) {
+		channel_doom(front, channel,
+			     got > 0 || got == -EBADMSG ? WIRE_REASON_BAD_CONTROL : WIRE_REASON_PEER_GONE);
+		return false;
+	}
+	if (got > 1) {
+		envelope->bytes = (uint32_t)got;
+		queue_push(&channel->mailbox, envelope);
+		front->control_wanted = true;
+	}
+	return true;
+}
+
+static void socket_event(struct front *front, struct channel *channel, uint32_t events)
+{
+	unsigned left = SOCKET_MESSAGES;
+
+	if (channel->doomed)
+		return;
+	if (events & EPOLLIN && !channel->muted) {
+		while (left && read_message(front, channel))
+			left--;
+	} else if (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) {
+		channel_doom(front, channel, WIRE_REASON_PEER_GONE);
+	}
+}
+
+void sockets_look(struct front *front, uint64_t timeout_ns)
+{
+	struct epoll_event events[SOCKET_EVENTS];
+	struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / 1000000000),
+				   .tv_nsec = (long)(timeout_ns % 1000000000)};
+	int n;
+
+	if (front->n_muted) {
+		unmute_list(front, &front->active);
+		unmute_list(front, &front->parked);
+	}
+	n = epoll_pwait2(front->epoll_fd, events, SOCKET_EVENTS, &timeout, NULL);
+	for (int i = 0; i < n; i++) {
+		uint64_t value;
+
+		if (events[i].data.ptr)
+			socket_event(front, events[i].data.ptr, events[i].events);
+		else if (read(front->wake_fd, &value, sizeof value) < 0)
+			continue; /* another look has taken it */
+	}
+}
+
+/* ---- waking clients ---- */
+
+/* A wake walks whatever the client hung on its socket: a slow one is left to the control thread. */
+static void wake_timed(struct front *front, struct channel *channel)
+{
+	uint64_t before_ns = clock_ns(), after_ns;
+
+	if (before_ns < channel->slow_until_ns) {
+		channel->waker.woken = load_relaxed_u32(channel->waker.word);
+		/* Release: pairs with the control thread's acquire; what was published is visible. */
+		store_release_u32(&channel->wakes_asked, load_relaxed_u32(&channel->wakes_asked) + 1);
+		front->control_wanted = true;
+		count(&front->counts.slow_wakes, 1);
+		return;
+	}
+	if (wake_look(&channel->waker) < 0)
+		channel_doom(front, channel, WIRE_REASON_PEER_GONE);
+	count(&front->counts.wakes, 1);
+	after_ns = clock_ns();
+	if (after_ns - before_ns > SLOW_WAKE_NS)
+		channel->slow_until_ns = after_ns + SLOW_FORGIVEN_S * UINT64_C(1000000000);
+}
+
+void wake_clients(struct front *front, bool fenced)
+{
+	for (uint32_t i = front->unwoken.n; i-- > 0;) {
+		struct channel *channel = front->unwoken.items[i];
+
+		if (!channel->doomed && wake_wanted(&channel->waker))
+			wake_timed(front, channel);
+		/* Wanted still: the kernel had no memory for the byte. */
+		if (fenced && !wake_wanted(&channel->waker)) {
+			channel->unwoken = false;
+			front->unwoken.items[i] = front->unwoken.items[--front->unwoken.n];
+		}
+	}
+}
+
+void control_notify(struct front *front)
+{
+	uint64_t one = 1;
+
+	front->control_wanted = false;
+	/* A full counter is readable, which is all that matters. */
+	if (write(front->control_fd, &one, sizeof one) < 0)
+		return;
+}
+
+/* ---- sleeping ---- */
+
+void front_wake(struct front *front)
+{
+	uint64_t one = 1;
+
+	fence_full(); /* pairs with the fence in begin_sleep: either it sees what was pushed, or this sees
+			 `asleep` */
+	if (load_relaxed_u32(&front->asleep) && write(front->wake_fd, &one, sizeof one) < 0)
+		return; /* full: readable */
+}
+
+static void store_sleep(struct front *front, uint32_t value)
+{
+	struct channel_list *lists[] = {&front->active, &front->parked};
+
+	for (int list = 0; list < 2; list++)
+		for (uint32_t i = 0; i < lists[list]->n; i++)
+			store_relaxed_u32(&lists[list]->items[i]->header->daemon_sleep, value);
+}
+
+static void begin_sleep(struct front *front)
+{
+	store_relaxed_u32(&front->asleep, 1);
+	store_sleep(front, sleeper_next_odd(&front->sleeper));
+	fence_full(); /* pairs with the fences of front_wake and of each client's wake_fence */
+	if (front->unwoken.n)
+		wake_clients(front, true);
+}
+
+static void end_sleep(struct front *front)
+{
+	store_relaxed_u32(&front->asleep, 0);
+	store_sleep(front, sleeper_next_even(&front->sleeper));
+}
+
+static bool rings_ready(const struct front *front, const struct channel_list *list)
+{
+	for (uint32_t i = 0; i < list->n; i++)
+		if (ring_ready(&list->items[i]->submissions) &&
+		    ring_room(&list->items[i]->completions) > list->items[i]->n_in_flight)
+			return true;
+	return false;
+}
+
+static bool something_to_do(const struct front *front)
+{
+	return front->doomed.n || front->control_wanted || !queue_empty(&front->messages) ||
+	       !queue_empty(&front->link->events) || rings_ready(front, &front->active) ||
+	       rings_ready(front, &front->parked) ||
+	       (load_relaxed_u64(&front->drain_deadline_ns) && !front->draining);
+}
+
+/* How long nothing can be due. */
+static uint64_t longest_sleep(const struct front *front, uint64_t now_ns, uint64_t until_ns)
+{
+	uint64_t end_ns = front->next_beat_ns;
+
+	if (until_ns && until_ns < end_ns)
+		end_ns = until_ns;
+	if ((front->pickup_waits || front->outbox.n || front->held.n || front->draining) &&
+	    end_ns > now_ns + WAITING_SLEEP_NS)
+		end_ns = now_ns + WAITING_SLEEP_NS;
+	return end_ns > now_ns ? end_ns - now_ns : 0;
+}
+
+/* Whether the spin is over. Looks at the clock once in a few calls. */
+static bool spun_out(struct front *front, uint64_t *ret_now_ns)
+{
+	if (front->turns_to_clock > 1) {
+		spin_pause();
+		return false;
+	}
+	*ret_now_ns = clock_ns();
+	if (front->did_something)
+		front->last_active_ns = *ret_now_ns;
+	front->did_something = false;
+	return *ret_now_ns - front->last_active_ns >= load_relaxed_u64(&front->spin_ns);
+}
+
+void front_idle(struct front *front, uint64_t until_ns)
+{
+	uint64_t now_ns = 0, sleep_ns;
+
+	if (!spun_out(front, &now_ns))
+		return;
+	sleep_ns = longest_sleep(front, now_ns, until_ns);
+	begin_sleep(front);
+	if (sleep_ns && !something_to_do(front)) {
+		count(&front->counts.sleeps, 1);
+		sockets_look(front, sleep_ns);
+	}
+	end_sleep(front);
+	/* The clock moved: what is due is found by the next turn. */
+	front->turns_to_clock = 1;
+}
