@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -158,7 +159,8 @@ def stage_fuzz(results):
     """All targets side by side for two minutes; the canary must crash, or the fuzzers are blind."""
     if not build("fuzz", *FUZZ, results, targets=["fuzzers"]):
         return
-    targets = sorted(path for path in (BUILDS / "fuzz" / "tests" / "fuzz").glob("fuzz_*") if path.is_file())
+    targets = sorted(path for path in (BUILDS / "fuzz" / "tests" / "fuzz").glob("fuzz_*")
+                     if path.is_file() and not path.suffix)
     running = [(target, fuzz_one(target, FUZZ_SECONDS, target.with_suffix(".log"))) for target in targets]
     for target, process in running:
         crashed = process.wait() != 0
@@ -255,7 +257,10 @@ def main():
             fetch_model(results)
         for name, stage in stages_for(words):
             start, passed, failed = time.monotonic(), results.passed, len(results.failed)
-            stage(results)
+            try:
+                stage(results)
+            except Exception:  # the other stages still run
+                results.fail(f"{name}:stage", traceback.format_exc())
             say(f"{name}: {results.passed - passed} passed, {len(results.failed) - failed} failed, "
                 f"{time.monotonic() - start:.0f} s")
     say(f"all stages: {time.monotonic() - began:.0f} s")
