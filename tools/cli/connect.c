@@ -1,0 +1,167 @@
+#include "tools/cli/connect.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/cli/interrupt.h"
+#include "tools/cli/json.h"
+
+static const char *place(const char *socket)
+{
+	if (socket)
+		return socket;
+	const char *named = getenv("TOKENRING_SOCKET");
+	return named && *named ? named : "/run/tokenring/socket";
+}
+
+static enum exit_code complain_open(const char *socket, int error)
+{
+	const char *at = place(socket);
+	switch (-error) {
+	case ENOENT:
+		return complain(
+		    "there is no socket at %s; start the daemon with `tokenringd --model FILE --socket %s`, "
+		    "or name its socket with --socket or TOKENRING_SOCKET",
+		    at, at);
+	case ECONNREFUSED:
+		return complain(
+		    "no daemon listens at %s; start it with `tokenringd --model FILE --socket %s`", at, at);
+	case ETIMEDOUT:
+		return complain("the daemon at %s did not answer in time; it may be overloaded or hung", at);
+	case EPROTONOSUPPORT:
+		return complain("the daemon at %s speaks another version of the channel; install daemon and "
+				"client of one version",
+				at);
+	case EUSERS:
+		return complain(
+		    "the daemon at %s has no room for another client; max_clients raises the limit", at);
+	case EACCES:
+	case EPERM:
+		return complain("this user may not open %s; join the group that owns it", at);
+	default:
+		return complain("cannot connect to %s: %s", at, strerror(-error));
+	}
+}
+
+enum exit_code connect_daemon(const char *socket, struct tr_client **ret)
+{
+	int r = tr_open(ret, socket, NULL);
+	return r ? complain_open(socket, r) : EXIT_DONE;
+}
+
+enum exit_code complain_call(const struct tr_client *client, const char *what, int error)
+{
+	uint32_t reason = tr_end_reason(client);
+	switch (-error) {
+	case ECONNRESET:
+		return complain("%s: the daemon is gone%s%s", what, reason ? ": " : "",
+				reason ? tr_strreason(reason) : "");
+	case ECONNABORTED:
+		return complain("%s: the daemon ended the channel: %s", what, tr_strreason(reason));
+	case EHOSTDOWN:
+		return complain("%s: the daemon does not react: its heartbeat is over a second old", what);
+	case EINTR:
+		return complain("%s: interrupted", what);
+	default:
+		return complain("%s: %s", what, strerror(-error));
+	}
+}
+
+enum exit_code complain_event(const struct tr_event *event)
+{
+	char numbers[96] = "";
+	if (event->kind == TR_EVENT_REFUSED && event->limit)
+		snprintf(numbers, sizeof numbers, " (%" PRIu32 " asked, the limit is %" PRIu32 ")",
+			 event->asked, event->limit);
+	if (event->kind == TR_EVENT_REFUSED)
+		return complain("the daemon refused the request: %s%s", tr_strreason(event->reason), numbers);
+	return complain("the request failed: %s",
+			event->reason ? tr_strreason(event->reason) : strerror(-event->status));
+}
+
+char *connect_status(struct tr_client *client, int *ret_error)
+{
+	size_t capacity = 16384, bytes = 0;
+	for (;;) {
+		char *json = malloc(capacity);
+		int r = json ? tr_status(client, json, capacity, &bytes) : -ENOMEM;
+		if (!r)
+			return json;
+		free(json);
+		if (r != -ENOSPC || bytes + 1 <= capacity) {
+			*ret_error = r;
+			return NULL;
+		}
+		capacity = bytes + 1;
+	}
+}
+
+/* One line, overwritten on a terminal: the state of loading, as far as the daemon tells it. */
+static void show_progress(struct tr_client *client, double seconds)
+{
+	int error;
+	double share = -1;
+	char *json = connect_status(client, &error);
+	if (json)
+		json_number(json, "progress", &share);
+	free(json);
+	if (share >= 0)
+		fprintf(stderr, "%sthe model is loading: %.0f %% after %.0f s", isatty(2) ? "\r" : "",
+			100 * share, seconds);
+	else
+		fprintf(stderr, "%sthe model is loading: %.0f s", isatty(2) ? "\r" : "", seconds);
+	fputs(isatty(2) ? "" : "\n", stderr);
+}
+
+static double now_s(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static enum exit_code wait_for_model(struct tr_client *client, struct tr_model_info *info)
+{
+	double start = now_s(), shown = start;
+	double interval = isatty(2) ? 0.5 : 5;
+	for (;;) {
+		*info = (struct tr_model_info){.size = sizeof *info};
+		int r = tr_model_info(client, 0, info);
+		if (r)
+			return complain_call(client, "cannot ask for the model", r);
+		double now = now_s();
+		if (info->state != TR_MODEL_LOADING) {
+			if (shown > start && isatty(2))
+				fputc('\n', stderr);
+			return info->state == TR_MODEL_READY
+				   ? EXIT_DONE
+				   : complain("the daemon could not load its model; its log says why");
+		}
+		if (now - start > 1 && (shown == start || now - shown > interval)) {
+			show_progress(client, now - start);
+			shown = now;
+		}
+		if (interrupt_count())
+			return complain("interrupted while the model was loading");
+		usleep(20000);
+	}
+}
+
+enum exit_code connect_ready(const char *socket, struct tr_client **ret, struct tr_model_info *ret_info)
+{
+	struct tr_client *client;
+	enum exit_code code = connect_daemon(socket, &client);
+	if (code)
+		return code;
+	code = wait_for_model(client, ret_info);
+	if (code)
+		tr_close(client);
+	else
+		*ret = client;
+	return code;
+}

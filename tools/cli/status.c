@@ -1,0 +1,55 @@
+/* tokenring status: what the daemon says of itself. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/cli/connect.h"
+#include "tools/cli/json.h"
+
+struct status_options {
+	struct common common;
+	bool json;
+};
+
+static enum exit_code print_status(struct tr_client *client, bool json)
+{
+	int error;
+	char *text = connect_status(client, &error);
+	if (!text)
+		return complain_call(client, "cannot ask for the status", error);
+	enum exit_code code = EXIT_DONE;
+	if (json)
+		puts(text);
+	else if (!json_print_lines(stdout, text))
+		code = complain("the daemon's status is not JSON; are daemon and client of one version?");
+	free(text);
+	return code;
+}
+
+static enum exit_code run_status(const void *options, const struct positionals *arguments)
+{
+	const struct status_options *o = options;
+	struct tr_client *client;
+	enum exit_code code = connect_daemon(o->common.socket, &client);
+	if (code)
+		return code;
+	code = print_status(client, o->json);
+	tr_close(client);
+	return code;
+}
+
+static const struct option_row rows[] = {
+    {"json", 0, OPTION_FLAG, offsetof(struct status_options, json), NULL, 0, 0,
+     "one JSON object on one line"},
+    COMMON_OPTIONS,
+};
+
+const struct verb verb_status = {
+    .name = "status",
+    .arguments = "",
+    .summary = "show the state of the daemon",
+    .options = {rows, sizeof rows / sizeof *rows},
+    .defaults = &(const struct status_options){.json = false},
+    .bytes = sizeof(struct status_options),
+    .handler = run_status,
+};
