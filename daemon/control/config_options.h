@@ -64,9 +64,9 @@
 	  "slots of a completion ring, a power of two, at least twice max_inflight")                         \
 	X(bytes, arena_bytes, "bytes", 65536, 1073741824, "1M", "", 0,                                       \
 	  "memory of a channel for long prompts, parameters and log-probabilities")                          \
-	X(number, spin_us, "microseconds", 0, 1000000, "50", "", 0,                                          \
+	X(number, spin_us, "microseconds", 0, 1000000, "50", "", 1,                                          \
 	  "how long an idle daemon polls before it sleeps; a wake-up costs 15 to 50 microseconds")           \
-	X(number, client_stall_ms, "milliseconds", 10, 3600000, "1000", "", 0,                               \
+	X(number, client_stall_ms, "milliseconds", 10, 3600000, "1000", "", 1,                               \
 	  "a request ends when its client has not collected its tokens for this long")                       \
 	X(number, map_timeout_ms, "milliseconds", 10, 60000, "1000", "", 0,                                  \
 	  "a client must have mapped its channel within this time")                                          \
