@@ -1,8 +1,12 @@
-/* What the tests of the client library share: an opened client, and helpers that submit and collect. Include
- * after cmocka.h. */
+/* What the tests of the client library share: an opened client, and helpers that submit and collect. */
 #ifndef TOKENRING_TESTS_CLIENT_FIXTURE_H
 #define TOKENRING_TESTS_CLIENT_FIXTURE_H
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
 #include <string.h>
 
 #include "tests/unit/fake_daemon.h"
