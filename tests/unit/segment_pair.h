@@ -1,4 +1,4 @@
-/* One sealed segment with both ends' mappings, for tests; include after cmocka.h. */
+/* One sealed segment with both ends' mappings, for tests. */
 #ifndef TOKENRING_TESTS_SEGMENT_PAIR_H
 #define TOKENRING_TESTS_SEGMENT_PAIR_H
 
