@@ -1,8 +1,7 @@
 /* The control thread: listens on the Unix socket, sets channels up, answers control messages, takes ended
  * channels apart, and does the wakes that cost too much for the front.
  *
- * Identity is what the kernel says (SO_PEERCRED). A connection is a struct connection here, and a struct
- * channel (engine/channel.h) once it is mapped.
+ * Identity is what the kernel says (SO_PEERCRED).
  *
  * Thread rule: server_create, server_start, server_stop, server_free from one thread (main);
  * server_set_model from any one thread. Everything else happens on the control thread. */
@@ -38,7 +37,8 @@ struct server_config {
 	uint32_t sq_slots, cq_slots, max_inflight; /* of a channel; powers of two */
 	uint64_t arena_bytes;
 	enum segment_pages pages;
-	uint64_t first_index; /* 0 except in tests of the wrap */
+	uint64_t first_index;   /* 0 except in tests of the wrap */
+	bool allow_descriptors; /* tests: as on a kernel before 6.16, which lets clients pass descriptors */
 	uint64_t epoch;
 	const uint32_t *tenant_uids; /* (n_tenant_uids) may name tenants; copied */
 	uint32_t n_tenant_uids;
@@ -62,6 +62,11 @@ int server_start(struct server *server);
 /* Replaces what is said of the model (state LOADING until the first call); copied by pointer: `model` must
  * outlive the server. */
 void server_set_model(struct server *server, const struct server_model *model);
+
+/* Takes new values of max_clients (never more than the front's), max_clients_per_uid, max_half_open_per_uid,
+ * memory_per_uid_bytes, map_timeout_ms and tenant_uids; the rest of `config` is ignored. For clients that
+ * connect later. Any thread. -ENOMEM. */
+int server_reload(struct server *server, const struct server_config *config);
 
 /* Accepts nobody any more; the channels live on. Call before front_drain. Any thread. */
 void server_close_listener(struct server *server);
