@@ -6,11 +6,8 @@
 
 enum { ID_STEP = 1 << 16, REQUEST_BYTES_LEAST = offsetof(struct tr_request, extra) };
 
-/* A request's first eight bytes: size, operation, tokens, priority, profile. */
-enum { OP_BYTE = 4, TOKENS_BYTE = 5, PROFILE_BYTE = 7 };
-#define REQUEST_HEAD_BITS                                                                \
-	(UINT64_C(0xff070f07) << 32) /* bits that a valid request may set above its size \
-				      */
+/* Where the parts of a request's first word lie. */
+enum { OP_SHIFT = 32, TOKENS_SHIFT = 40, PRIORITY_SHIFT = 48, PROFILE_SHIFT = 56 };
 
 /* n tokens kept, the rest zero: what lies behind them in the caller's memory stays there. */
 static const uint64_t token_masks[TR_INLINE_TOKENS + 1][TR_INLINE_TOKENS / 2] = {
@@ -33,102 +30,138 @@ static inline int find_room(struct tr_client *client)
 	return ring_room(&client->submissions) ? 0 : -EAGAIN;
 }
 
-static inline bool is_valid(const uint64_t words[2])
+static inline uint64_t word_of(const struct tr_request *request, int i)
 {
-	return (words[0] & ~REQUEST_HEAD_BITS) == sizeof(struct tr_request) &&
-	       (words[0] >> 8 * OP_BYTE & 7) - TR_GENERATE <= TR_ECHO - TR_GENERATE &&
-	       (words[0] >> 8 * TOKENS_BYTE & 0xff) <= TR_INLINE_TOKENS && words[1] >> 32 == 0;
+	uint64_t word;
+
+	memcpy(&word, (const char *)request + 8 * i, sizeof word);
+	return word;
 }
 
-/* Moves a request with extras into a block; what the block overrides is zero in the slot. */
-static __attribute__((noinline)) int move_to_block(struct tr_client *client, const struct tr_request *request,
-						   struct flight *flight, uint64_t words[2],
-						   uint64_t *ret_block)
+/* The first word with size and operation counted from zero: what is valid has no bit outside its field. */
+static inline uint64_t normalised(uint64_t word)
 {
+	return word - sizeof(struct tr_request) - ((uint64_t)TR_GENERATE << OP_SHIFT);
+}
+
+/* Size, operation, count of tokens and priority in one test. Adding 7 lifts 9 to 15 tokens out of the field,
+ * too. */
+static inline bool is_head_valid(uint64_t word)
+{
+	const uint64_t forbidden = UINT32_MAX | UINT64_C(0xfc) << OP_SHIFT | UINT64_C(0xf0) << TOKENS_SHIFT |
+				   UINT64_C(0xf8) << PRIORITY_SHIFT;
+	uint64_t head = normalised(word);
+
+	return ((head | (head + (UINT64_C(7) << TOKENS_SHIFT))) & forbidden) == 0;
+}
+
+_Static_assert(TR_GENERATE == 1 && TR_ECHO == 4 && TR_INLINE_TOKENS == 8, "is_head_valid tests these bounds");
+
+/* The words of a request and of a slot are the same but for the id, the block and the order of the halves of
+ * word 1. `block`: 0, or the block that replaces tokens, profile and max_new. There is room and a free index.
+ */
+static inline void publish(struct tr_client *client, const struct tr_request *request, uint64_t head,
+			   uint64_t block, uint64_t *ret_id)
+{
+	struct wire_slot *slot = ring_begin(&client->submissions);
+	const uint64_t *mask = token_masks[head >> TOKENS_SHIFT & 0xff];
+	uint32_t index = client->free_indices[--client->n_free];
+	uint64_t id = (client->last_id += ID_STEP) | index;
+
+	client->flights[index].id = *ret_id = id;
+	store_relaxed_u64(&slot->word[1], id);
+	store_relaxed_u64(&slot->word[2], word_of(request, 2));
+	store_relaxed_u64(&slot->word[3], word_of(request, 1) << 32 | block);
+	store_relaxed_u64(&slot->word[4], word_of(request, 3) & mask[0]);
+	store_relaxed_u64(&slot->word[5], word_of(request, 4) & mask[1]);
+	store_relaxed_u64(&slot->word[6], word_of(request, 5) & mask[2]);
+	store_relaxed_u64(&slot->word[7], word_of(request, 6) & mask[3]);
+	ring_commit(&client->submissions, slot, head - sizeof(struct tr_request));
+	client->fence_owed = true;
+}
+
+/* Publishes a request whose extras go into a block; the slot's own tokens, profile and max_new are zero. */
+static int submit_block(struct tr_client *client, const struct tr_request *request, uint64_t *ret_id)
+{
+	struct flight *flight = &client->flights[client->free_indices[client->n_free - 1]];
+	struct tr_request rest = *request;
 	int error = block_build(client, request, flight);
 
 	if (error < 0)
 		return error;
-	words[0] &= ~(UINT64_C(0xff) << 8 * TOKENS_BYTE | UINT64_C(0xff) << 8 * PROFILE_BYTE);
-	words[1] &= UINT16_MAX;
-	*ret_block = client->layout.arena_off / ARENA_UNIT_BYTES + flight->block - 1;
+	rest.n_tokens = rest.profile = 0;
+	rest.max_new = 0;
+	publish(client, &rest, word_of(&rest, 0),
+		client->layout.arena_off / ARENA_UNIT_BYTES + flight->block - 1, ret_id);
 	return 0;
-}
-
-/* The words of a request and of a slot are the same but for the id, the block and the order of the halves of
- * word 1; so they are moved as words. */
-static inline int submit(struct tr_client *client, const struct tr_request *request, uint64_t *ret_id)
-{
-	uint64_t words[sizeof(struct tr_request) / 8], message[8], block = 0;
-	struct flight *flight;
-	uint32_t index;
-	int error;
-
-	memcpy(words, request, sizeof words);
-	if (__builtin_expect(!is_valid(words), 0))
-		return -EINVAL;
-	error = find_room(client);
-	if (__builtin_expect(error < 0, 0))
-		return error;
-	if (__builtin_expect(client->n_free == 0, 0))
-		return -EAGAIN;
-	index = client->free_indices[client->n_free - 1];
-	flight = &client->flights[index];
-	flight->block = 0;
-	if (__builtin_expect(request->extra != NULL, 0)) {
-		error = move_to_block(client, request, flight, words, &block);
-		if (error < 0)
-			return error;
-	}
-	client->n_free--;
-	client->last_id += ID_STEP;
-	flight->id = client->last_id | index;
-	message[0] = words[0];
-	message[1] = flight->id;
-	message[2] = words[2];
-	message[3] = words[1] << 32 | block;
-	for (int i = 0; i < 4; i++)
-		message[4 + i] = words[3 + i] & token_masks[words[0] >> 8 * TOKENS_BYTE & 0xf][i];
-	ring_publish(&client->submissions, message);
-	client->fence_owed = true;
-	*ret_id = flight->id;
-	return 0;
-}
-
-/* A struct of another version than this library's, brought to this one's. */
-static __attribute__((noinline, cold)) int
-submit_other_size(struct tr_client *client, const struct tr_request *request, uint64_t *ret_id)
-{
-	struct tr_request known;
-
-	if (copy_versioned(&known, sizeof known, request, REQUEST_BYTES_LEAST) < 0)
-		return -EINVAL;
-	known.size = sizeof known;
-	return submit(client, &known, ret_id);
 }
 
 /* The daemon sleeps: one system call. A dead peer is reported by the next poll, for the request is in the
  * ring. */
-static __attribute__((noinline, cold)) void submit_wake(struct tr_client *client)
+static __attribute__((noinline, cold)) int submit_wake(struct tr_client *client)
 {
 	if (wake_look(&client->waker) < 0)
 		client_die(client, -ECONNRESET, WIRE_REASON_PEER_GONE, true);
+	return 0;
+}
+
+/* All that keeps a request off the short path: another version of the struct, extras, a ring that seems full.
+ */
+static __attribute__((noinline)) int submit_long(struct tr_client *client, const struct tr_request *request,
+						 uint64_t *ret_id)
+{
+	struct tr_request known;
+	int error;
+
+	if (copy_versioned(&known, sizeof known, request, REQUEST_BYTES_LEAST) < 0)
+		return -EINVAL;
+	known.size = sizeof known;
+	if (!is_head_valid(word_of(&known, 0)) || known.reserved)
+		return -EINVAL;
+	error = find_room(client);
+	if (error < 0)
+		return error;
+	if (client->n_free == 0)
+		return -EAGAIN;
+	if (known.extra)
+		return submit_block(client, &known, ret_id);
+	publish(client, &known, word_of(&known, 0), 0, ret_id);
+	return 0;
+}
+
+/* Whether nothing but publishing is left to do. The size is tested before anything behind it is read. */
+static inline bool is_short(const struct tr_client *client, const struct tr_request *request)
+{
+	return __builtin_expect(is_head_valid(word_of(request, 0)) && !request->reserved && !request->extra &&
+				    ring_room(&client->submissions) != 0 && client->n_free != 0,
+				1);
+}
+
+static __attribute__((noinline)) int submit_long_and_wake(struct tr_client *client,
+							  const struct tr_request *request, uint64_t *ret_id)
+{
+	int error = submit_long(client, request, ret_id);
+
+	return error == 0 && wake_wanted(&client->waker) ? submit_wake(client) : error;
 }
 
 int tr_submit(struct tr_client *client, const struct tr_request *request, uint64_t *ret_id)
 {
-	int error;
-
 	if (!client_open(client))
 		return client_closed(client);
-	if (__builtin_expect(request->size != sizeof *request, 0))
-		error = submit_other_size(client, request, ret_id);
-	else
-		error = submit(client, request, ret_id);
+	if (!is_short(client, request))
+		return submit_long_and_wake(client, request, ret_id);
+	publish(client, request, word_of(request, 0), 0, ret_id);
 	/* Without a fence: the next empty poll fences and looks again. */
-	if (__builtin_expect(wake_wanted(&client->waker), 0))
-		submit_wake(client);
-	return error;
+	return __builtin_expect(wake_wanted(&client->waker), 0) ? submit_wake(client) : 0;
+}
+
+static int submit(struct tr_client *client, const struct tr_request *request, uint64_t *ret_id)
+{
+	if (!is_short(client, request))
+		return submit_long(client, request, ret_id);
+	publish(client, request, word_of(request, 0), 0, ret_id);
+	return 0;
 }
 
 int tr_submit_many(struct tr_client *client, const struct tr_request *requests, unsigned n, uint64_t *ret_ids)
@@ -144,12 +177,7 @@ int tr_submit_many(struct tr_client *client, const struct tr_request *requests, 
 	for (done = 0; done < n; done++, request += requests->size) {
 		const struct tr_request *next = (const struct tr_request *)request;
 
-		if (next->size != requests->size)
-			error = -EINVAL;
-		else if (next->size == sizeof *next)
-			error = submit(client, next, &ret_ids[done]);
-		else
-			error = submit_other_size(client, next, &ret_ids[done]);
+		error = next->size == requests->size ? submit(client, next, &ret_ids[done]) : -EINVAL;
 		if (error < 0)
 			break;
 	}

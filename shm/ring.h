@@ -35,20 +35,37 @@ static inline void ring_preset(struct wire_slot *slots, uint32_t n, uint64_t fir
 		store_relaxed_u64(&slots[i & (n - 1)].word[0], (uint32_t)(i + 1 - n));
 }
 
-/* Stores one message (`message`: 64 bytes whose first four, the sequence, are ignored) in the slot of the
- * writer's index and advances. The caller has seen room: index != limit. */
-static inline void ring_publish(struct ring_writer *ring, const void *message)
+/* The slot of the writer's index, whose words 1 to 7 may be stored (relaxed) before ring_commit. The caller
+ * has seen room: index != limit. */
+static inline struct wire_slot *ring_begin(const struct ring_writer *ring)
 {
-	uint64_t words[8];
-	struct wire_slot *slot = &ring->slots[ring->index & ring->mask];
+	return &ring->slots[ring->index & ring->mask];
+}
 
-	memcpy(words, message, sizeof words);
-	for (int i = 1; i < 8; i++)
-		store_relaxed_u64(&slot->word[i], words[i]);
+/* Publishes the slot of ring_begin with the high half of its word 0, and advances. */
+static inline void ring_commit(struct ring_writer *ring, struct wire_slot *slot, uint64_t high_half)
+{
 	/* Release: pairs with the acquire in ring_read; words 1 to 7 are visible to whoever sees this
 	 * sequence. */
-	store_release_u64(&slot->word[0], (words[0] & ~(uint64_t)UINT32_MAX) | (uint32_t)(ring->index + 1));
+	store_release_u64(&slot->word[0], high_half | (uint32_t)(ring->index + 1));
 	ring->index++;
+}
+
+/* Publishes one message (`message`: 64 bytes whose first four, the sequence, are ignored). Room as above. */
+static inline void ring_publish(struct ring_writer *ring, const void *message)
+{
+	struct wire_slot *slot = ring_begin(ring);
+	uint64_t words[8];
+
+	memcpy(words, message, sizeof words);
+	store_relaxed_u64(&slot->word[1], words[1]);
+	store_relaxed_u64(&slot->word[2], words[2]);
+	store_relaxed_u64(&slot->word[3], words[3]);
+	store_relaxed_u64(&slot->word[4], words[4]);
+	store_relaxed_u64(&slot->word[5], words[5]);
+	store_relaxed_u64(&slot->word[6], words[6]);
+	store_relaxed_u64(&slot->word[7], words[7]);
+	ring_commit(ring, slot, words[0] & ~(uint64_t)UINT32_MAX);
 }
 
 /* Copies the next message to `message` (64 bytes) and advances; false when none is published. Each word is
@@ -62,8 +79,13 @@ static inline bool ring_read(struct ring_reader *ring, void *message)
 	words[0] = load_acquire_u64(&slot->word[0]);
 	if ((uint32_t)words[0] != (uint32_t)(ring->index + 1))
 		return false;
-	for (int i = 1; i < 8; i++)
-		words[i] = load_relaxed_u64(&slot->word[i]);
+	words[1] = load_relaxed_u64(&slot->word[1]);
+	words[2] = load_relaxed_u64(&slot->word[2]);
+	words[3] = load_relaxed_u64(&slot->word[3]);
+	words[4] = load_relaxed_u64(&slot->word[4]);
+	words[5] = load_relaxed_u64(&slot->word[5]);
+	words[6] = load_relaxed_u64(&slot->word[6]);
+	words[7] = load_relaxed_u64(&slot->word[7]);
 	memcpy(message, words, sizeof words);
 	ring->index++;
 	return true;
