@@ -372,3 +372,8 @@ const struct engine_counts *engine_counts(const struct engine *engine)
 {
 	return &engine->counts;
 }
+
+const struct queue *engine_commands(const struct engine *engine)
+{
+	return &engine->config.link->commands;
+}

@@ -64,4 +64,7 @@ uint64_t engine_look_again_ns(const struct engine *);
 
 const struct engine_counts *engine_counts(const struct engine *);
 
+/* The engine's command queue, to look whether it is empty before sleeping. */
+const struct queue *engine_commands(const struct engine *);
+
 #endif

@@ -1,0 +1,352 @@
+#include "daemon/daemon.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/control/log.h"
+#include "daemon/daemon_internal.h"
+#include "daemon/engine/guard.h"
+#include "shm/segment.h"
+
+uint64_t daemon_clock_ns(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+/* ---- one init function a subsystem, in the order of the table below ---- */
+
+typedef int init_function(struct daemon *, char *why, size_t why_bytes);
+
+static int choose_socket(struct daemon *daemon, char *why, size_t why_bytes)
+{
+	static const char folder[] = "/run/tokenring";
+	const char *run = getenv("XDG_RUNTIME_DIR");
+	size_t room = sizeof(daemon->socket);
+
+	if (*daemon->config.socket) {
+		memccpy(daemon->socket, daemon->config.socket, 0,
+			room - 1); /* the option's bound is smaller */
+		return 0;
+	}
+	if (access(folder, W_OK) == 0 || (mkdir(folder, 0755) == 0)) {
+		snprintf(daemon->socket, room, "%s/socket", folder);
+		return 0;
+	}
+	if (!run || strlen(run) + sizeof("/tokenring/socket") > room) {
+		snprintf(why, why_bytes, "cannot write %s and XDG_RUNTIME_DIR is not set; give --socket PATH",
+			 folder);
+		return -ENOENT;
+	}
+	snprintf(daemon->socket, room, "%s/tokenring", run);
+	mkdir(daemon->socket, 0700); /* if it fails, binding says why */
+	snprintf(daemon->socket, room, "%s/tokenring/socket", run);
+	return 0;
+}
+
+static uint32_t power_of_two(uint64_t n)
+{
+	uint32_t power = 8;
+
+	while (power < n)
+		power *= 2;
+	return power;
+}
+
+static int init_link(struct daemon *daemon, char *why, size_t why_bytes)
+{
+	uint32_t n = (uint32_t)daemon->config.max_queue;
+	struct engine_link *link = &daemon->link;
+	int error = 0;
+
+	link->n_requests = n;
+	link->requests = calloc(n, sizeof(*link->requests));
+	if (!link->requests)
+		error = -ENOMEM;
+	if (!error)
+		error =
+		    queue_init(&link->commands, power_of_two(2 * (uint64_t)n), sizeof(struct engine_command));
+	if (!error)
+		error = queue_init(&link->events, power_of_two((REQUEST_UNDELIVERED_MAX + 2) * (uint64_t)n),
+				   sizeof(struct engine_event));
+	for (uint32_t i = 0; !error && i < n; i++)
+		link->requests[i].index = i;
+	if (error)
+		snprintf(why, why_bytes, "no memory for a queue of %u requests; lower max_queue", n);
+	return error;
+}
+
+static int init_placement(struct daemon *daemon, char *why, size_t why_bytes)
+{
+	return placement_choose(&daemon->placement, &daemon->config, why, why_bytes);
+}
+
+static int init_loop(struct daemon *daemon, char *why, size_t why_bytes)
+{
+	struct loop_config config = {
+	    .separate = daemon->placement.separate,
+	    .engine_cpu = daemon->placement.cpus[0],
+	    .front_cpu = daemon->placement.front_cpu,
+	    .spin_ns = (uint64_t)daemon->config.spin_us * 1000,
+	};
+	int error = loop_create(&daemon->loop, &config);
+
+	if (error)
+		snprintf(why, why_bytes, "cannot create the engine's doorbell: %s", strerror(-error));
+	return error;
+}
+
+static int init_front(struct daemon *daemon, char *why, size_t why_bytes)
+{
+	struct front_config config = {
+	    .max_clients = (uint32_t)daemon->config.max_clients,
+	    .block_bytes = BLOCK_MEMORY_BYTES,
+	    .spin_ns = (uint64_t)daemon->config.spin_us * 1000,
+	    .client_stall_ns = (uint64_t)daemon->config.client_stall_ms * 1000000,
+	    .engine_wake = daemon->placement.separate ? loop_wake_engine : NULL,
+	    .engine = daemon->loop,
+	};
+
+	return front_create(&daemon->front, &config, &daemon->link, why, why_bytes);
+}
+
+static int init_engine(struct daemon *daemon, char *why, size_t why_bytes)
+{
+	struct engine_config config = {
+	    .link = &daemon->link,
+	    .patience_ns = 10000000000u, /* a request that waited this long rises by one priority class */
+	    .max_step_ns = (uint64_t)daemon->config.max_step_us * 1000,
+	    .clock = daemon_clock_ns,
+	    .poll = daemon->placement.separate ? NULL : loop_poll,
+	    .poll_data = daemon->loop,
+	};
+	int error = engine_create(&daemon->engine, &config);
+
+	if (error)
+		snprintf(why, why_bytes, "no memory for the engine");
+	return error;
+}
+
+static void notice(void *context, const char *sentence)
+{
+	log_event(LOG_LEVEL_INFO, "channel", "%s", sentence);
+}
+
+static int measure_channel(struct daemon *daemon, char *why, size_t why_bytes)
+{
+	struct segment_layout layout;
+	int error =
+	    segment_layout(&layout, (uint32_t)daemon->config.sq_slots, (uint32_t)daemon->config.cq_slots,
+			   (uint32_t)daemon->config.max_inflight, (uint64_t)daemon->config.arena_bytes, 0);
+
+	if (error)
+		snprintf(why, why_bytes, "the sizes of a channel do not fit each other: %s",
+			 strerror(-error));
+	else
+		daemon->channel_bytes = layout.bytes;
+	return error;
+}
+
+static enum segment_pages pages_of(const char *choice)
+{
+	if (!strcmp(choice, "prefer"))
+		return SEGMENT_PAGES_PREFER;
+	if (!strcmp(choice, "require"))
+		return SEGMENT_PAGES_REQUIRE;
+	return strcmp(choice, "never") ? SEGMENT_PAGES_AUTO : SEGMENT_PAGES_NEVER;
+}
+
+static int init_server(struct daemon *daemon, char *why, size_t why_bytes)
+{
+	const struct config *config = &daemon->config;
+	struct server_config server = {
+	    .path = daemon->socket,
+	    .mode = (mode_t)config->socket_mode,
+	    .max_clients = (uint32_t)config->max_clients,
+	    .max_clients_per_uid = (uint32_t)config->max_clients_per_uid,
+	    .max_half_open_per_uid = (uint32_t)config->max_half_open_per_uid,
+	    .memory_per_uid_bytes = (uint64_t)config->memory_per_uid,
+	    .map_timeout_ms = (uint32_t)config->map_timeout_ms,
+	    .sq_slots = (uint32_t)config->sq_slots,
+	    .cq_slots = (uint32_t)config->cq_slots,
+	    .max_inflight = (uint32_t)config->max_inflight,
+	    .arena_bytes = (uint64_t)config->arena_bytes,
+	    .pages = pages_of(config->huge_pages),
+	    .epoch = daemon->epoch,
+	    .tenant_uids = config->tenant_uids.uid,
+	    .n_tenant_uids = config->tenant_uids.n,
+	    .status = daemon_status,
+	    .status_context = daemon,
+	    .notice = notice,
+	};
+
+	return server_create(&daemon->server, &server, daemon->front, why, why_bytes);
+}
+
+static int start_load(struct daemon *daemon, char *why, size_t why_bytes)
+{
+	struct load_config config = {
+	    .config = &daemon->config,
+	    .placement = &daemon->placement,
+	    .engine = daemon->engine,
+	    .loop = daemon->loop,
+	    .channels_bytes =
+		daemon->channel_bytes * (uint64_t)daemon->config.max_clients + BLOCK_MEMORY_BYTES,
+	};
+	int error = load_start(&daemon->load, &config);
+
+	if (error)
+		snprintf(why, why_bytes, "cannot start the loading thread: %s", strerror(-error));
+	return error;
+}
+
+static int start_loop(struct daemon *daemon, char *why, size_t why_bytes)
+{
+	int error = loop_start(daemon->loop, daemon->front, daemon->engine);
+
+	daemon->running = true; /* even after an error one of two threads may run */
+	if (error)
+		snprintf(why, why_bytes, "cannot start the engine's thread: %s", strerror(-error));
+	return error;
+}
+
+static int start_server(struct daemon *daemon, char *why, size_t why_bytes)
+{
+	int error = server_start(daemon->server);
+
+	if (error)
+		snprintf(why, why_bytes, "cannot start the control thread: %s", strerror(-error));
+	return error;
+}
+
+/* The server is bound before anything that takes long, and answers as soon as it is started; status needs
+ * `load`. */
+static init_function *const init_functions[] = {
+    choose_socket, init_placement, measure_channel, init_link,  init_loop,    init_front,
+    init_engine,   init_server,    start_loop,      start_load, start_server,
+};
+
+int daemon_start(struct daemon **ret, const struct config *config, char *why, size_t why_bytes)
+{
+	struct daemon *daemon = calloc(1, sizeof(*daemon));
+	int error = 0;
+
+	if (!daemon) {
+		snprintf(why, why_bytes, "no memory");
+		return -ENOMEM;
+	}
+	daemon->config = *config;
+	daemon->start_ns = daemon_clock_ns();
+	daemon->epoch = daemon->start_ns ^ (uint64_t)getpid() << 40;
+	guard_init();
+	for (size_t i = 0; !error && i < sizeof(init_functions) / sizeof(*init_functions); i++)
+		error = init_functions[i](daemon, why, why_bytes);
+	if (error) {
+		daemon_drain(daemon, 0);
+		daemon_drained(daemon, UINT64_MAX);
+		daemon_free(daemon);
+		return error;
+	}
+	*ret = daemon;
+	return 0;
+}
+
+enum daemon_state daemon_poll(struct daemon *daemon, double *ret_share)
+{
+	enum load_phase phase = load_progress(daemon->load, ret_share);
+	/* Acquire: pairs with the release that publishes the limits. */
+	uint32_t state = load_acquire_u32(&daemon->link.limits.state);
+
+	if (phase == LOAD_FAILED || state == WIRE_MODEL_FAILED)
+		return DAEMON_FAILED;
+	if (phase != LOAD_WARMING || state != WIRE_MODEL_READY)
+		return DAEMON_LOADING;
+	if (!daemon->ready) {
+		daemon_fill_model(daemon);
+		server_set_model(daemon->server, &daemon->model);
+		daemon->ready = true;
+	}
+	return DAEMON_READY;
+}
+
+const char *daemon_why(const struct daemon *daemon)
+{
+	if (load_progress(daemon->load, NULL) == LOAD_FAILED)
+		return load_why(daemon->load);
+	return "the warm-up failed: the backend refused a batch";
+}
+
+const char *daemon_socket(const struct daemon *daemon)
+{
+	return daemon->socket;
+}
+
+void daemon_describe(const struct daemon *daemon, char *text, size_t bytes)
+{
+	const struct load_model *model = load_model(daemon->load);
+
+	snprintf(text, bytes,
+		 "%s (%s), %.1f MiB of weights, KV cache of %u tokens, context %u, %s, numerics %s, %u "
+		 "thread%s, front on "
+		 "%s",
+		 *model->name ? model->name : daemon->config.model, model->architecture,
+		 (double)model->bytes / (1 << 20), daemon->link.limits.kv_tokens, model->limits.context,
+		 backend_isa(model->backend), backend_numerics(model->backend), daemon->placement.threads,
+		 daemon->placement.threads == 1 ? "" : "s",
+		 daemon->placement.separate ? "a thread of its own" : "the engine's thread");
+}
+
+unsigned daemon_reload(struct daemon *daemon, const struct config *fresh, char *kept, size_t kept_bytes)
+{
+	return config_reload(&daemon->config, fresh, kept, kept_bytes);
+}
+
+void daemon_drain(struct daemon *daemon, uint64_t drain_ms)
+{
+	store_relaxed_u32(&daemon->draining, 1);
+	if (daemon->server)
+		server_close_listener(daemon->server);
+	if (daemon->front)
+		front_drain(daemon->front, daemon_clock_ns() + drain_ms * 1000000);
+}
+
+bool daemon_drained(struct daemon *daemon, uint64_t timeout_ms)
+{
+	struct timespec now;
+	uint64_t deadline = 0;
+
+	if (!daemon->running)
+		return true;
+	clock_gettime(CLOCK_REALTIME, &now);
+	if (timeout_ms != UINT64_MAX)
+		deadline = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + timeout_ms * 1000000;
+	if (loop_join(daemon->loop, deadline))
+		return false;
+	daemon->running = false;
+	return true;
+}
+
+void daemon_free(struct daemon *daemon)
+{
+	if (!daemon)
+		return;
+	if (daemon->server)
+		server_stop(daemon->server);
+	load_stop(daemon->load);
+	server_free(daemon->server);
+	engine_free(daemon->engine);
+	load_free(daemon->load);
+	front_free(daemon->front);
+	loop_free(daemon->loop);
+	queue_free(&daemon->link.commands);
+	queue_free(&daemon->link.events);
+	free(daemon->link.requests);
+	free(daemon);
+}

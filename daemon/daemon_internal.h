@@ -1,0 +1,42 @@
+/* What a daemon is made of; shared by daemon.c (life) and status.c (what it says of itself). */
+#ifndef TOKENRING_DAEMON_DAEMON_INTERNAL_H
+#define TOKENRING_DAEMON_DAEMON_INTERNAL_H
+
+#include "daemon/control/server.h"
+#include "daemon/daemon.h"
+#include "daemon/engine/engine.h"
+#include "daemon/engine/front.h"
+#include "daemon/engine/loop.h"
+#include "daemon/load.h"
+#include "daemon/placement.h"
+
+struct daemon {
+	struct config config;
+	char socket[108];
+	uint64_t start_ns, epoch;
+	uint64_t channel_bytes; /* of one channel */
+	struct placement placement;
+	struct engine_link link;
+	struct loop *loop;
+	struct front *front;
+	struct engine *engine;
+	struct server *server;
+	struct load *load;
+	bool running; /* the loop's threads run */
+	bool ready;   /* server_set_model was called */
+	shared_u32 draining;
+	struct server_model model; /* what clients are told */
+};
+
+enum { BLOCK_MEMORY_BYTES = 64 << 20 /* private copies of request blocks, all channels together */ };
+
+/* CLOCK_MONOTONIC */
+uint64_t daemon_clock_ns(void);
+
+/* server_config.status; `context` is the daemon. Control thread. */
+int daemon_status(void *context, char *json, size_t capacity);
+
+/* text.c: fills the callbacks and facts of `model` once the load has finished. */
+void daemon_fill_model(struct daemon *);
+
+#endif

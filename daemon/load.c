@@ -1,0 +1,373 @@
+#include "daemon/load.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/engine/kv.h"
+#include "daemon/stream/stream.h"
+
+struct load {
+	struct load_config config;
+	struct load_model model;
+	struct stream *stream;
+	pthread_t thread;
+	bool joined;
+	shared_u32 phase, cancelled;
+	shared_u64 bytes_done;
+	char why[1024];
+};
+
+/* Release: pairs with the acquire in load_progress. */
+static void enter(struct load *load, enum load_phase phase)
+{
+	store_release_u32(&load->phase, phase);
+}
+
+enum load_phase load_progress(const struct load *load, double *ret_share)
+{
+	enum load_phase phase = load_acquire_u32(&load->phase);
+
+	if (ret_share)
+		*ret_share = phase == LOAD_READING ? 0.0
+						   : (double)load_relaxed_u64(&load->bytes_done) /
+							 (double)(load->model.bytes + 1);
+	return phase;
+}
+
+const struct load_model *load_model(const struct load *load)
+{
+	return &load->model;
+}
+
+const char *load_why(const struct load *load)
+{
+	return load->why;
+}
+
+/* ---- what the file says ---- */
+
+static void copy_text(char *to, size_t capacity, struct gguf_text text)
+{
+	snprintf(to, capacity, "%.*s", (int)(text.bytes < capacity ? text.bytes : capacity - 1), text.data);
+}
+
+static int read_file(struct load *load)
+{
+	struct load_model *model = &load->model;
+	struct model_description description;
+	int error = model_open(load->config.config->model, &model->file, load->why, sizeof(load->why));
+
+	if (error)
+		return error;
+	error = tokenizer_open(model_gguf(model->file), &model->tokenizer, load->why, sizeof(load->why));
+	if (error && error != -ENOENT) /* a model without a tokenizer still serves tokens */
+		return error;
+	model->tape = model_tape(model->file);
+	model_describe(model_gguf(model->file), &description);
+	copy_text(model->name, sizeof(model->name), description.name);
+	copy_text(model->architecture, sizeof(model->architecture), description.architecture);
+	model->parameters = description.parameters;
+	model->bytes = model_weight_bytes(model->file);
+	return 0;
+}
+
+static int open_backend(struct load *load)
+{
+	const struct config *config = load->config.config;
+	const struct placement *placement = load->config.placement;
+	struct backend_config backend = {
+	    .kind = config->backend,
+	    .isa = config->isa,
+	    .threads = placement->threads,
+	    .cpus = placement->cpus,
+	    .poll = loop_poll,
+	    .poll_data = load->config.loop,
+	};
+
+	return backend_open(&backend, &load->model.backend, load->why, sizeof(load->why));
+}
+
+/* ---- sizes ---- */
+
+static enum weight_type kv_type(const struct config *config)
+{
+	if (!strcmp(config->kv_type, "f32") ||
+	    (!strcmp(config->kv_type, "auto") && !strcmp(config->backend, "ref-f32")))
+		return TYPE_F32;
+	return TYPE_F16;
+}
+
+static void set_blocks(struct load_model *model, uint64_t blocks)
+{
+	for (uint32_t g = 0; g < model->tape->n_groups; g++)
+		model->limits.blocks[g] = (uint32_t)blocks + 1; /* and the null block */
+}
+
+static int measure(struct load *load)
+{
+	struct load_model *model = &load->model;
+	struct program_bytes bytes;
+	int error = program_measure(model->backend, model->tape, &model->limits, &bytes);
+
+	if (error) {
+		snprintf(load->why, sizeof(load->why), "the backend cannot run a model of this shape: %s",
+			 strerror(-error));
+		return error;
+	}
+	model->demand = (struct demand){.weights = bytes.weights,
+					.kv = bytes.kv,
+					.scratch = bytes.scratch,
+					.channels = load->config.channels_bytes};
+	return 0;
+}
+
+/* Without kv_tokens: a context for every sequence, but at most half of what memory is left, and one context.
+ */
+static int choose_blocks(struct load *load)
+{
+	const struct config *config = load->config.config;
+	struct load_model *model = &load->model;
+	uint64_t context = kv_blocks_for(model->limits.context), blocks = context * model->limits.sequences,
+		 left, block;
+	int error;
+
+	set_blocks(model, 1);
+	error = measure(load);
+	if (error)
+		return error;
+	if (config->kv_tokens) {
+		blocks = kv_blocks_for((uint64_t)config->kv_tokens);
+	} else {
+		block = model->demand.kv / 2 + 1; /* two were measured, with the null block */
+		left = model->budget.bytes - (demand_total(&model->demand) < model->budget.bytes
+						  ? demand_total(&model->demand)
+						  : model->budget.bytes);
+		if (blocks > left / 2 / block)
+			blocks = left / 2 / block;
+		if (blocks < context)
+			blocks = context;
+	}
+	if (blocks >= UINT32_MAX)
+		blocks = UINT32_MAX - 1;
+	set_blocks(model, blocks);
+	return measure(load);
+}
+
+static uint32_t smaller(uint64_t a, uint64_t b)
+{
+	return (uint32_t)(a < b ? a : b);
+}
+
+static int choose_limits(struct load *load)
+{
+	const struct config *config = load->config.config;
+	struct load_model *model = &load->model;
+	struct tape_limits *limits = &model->limits;
+	int error = budget_read("", &model->budget);
+
+	if (error) {
+		snprintf(load->why, sizeof(load->why), "cannot read the memory limits from /proc: %s",
+			 strerror(-error));
+		return error;
+	}
+	if (config->memory_limit && (uint64_t)config->memory_limit < model->budget.bytes)
+		model->budget =
+		    (struct budget){.bytes = (uint64_t)config->memory_limit, .source = "option memory_limit"};
+	*limits = (struct tape_limits){.rows = (uint32_t)config->max_batch_tokens,
+				       .sequences = (uint32_t)config->max_batch_sequences,
+				       .context = model->tape->context,
+				       .kv_type = kv_type(config)};
+	if (config->max_context_tokens)
+		limits->context = smaller((uint64_t)config->max_context_tokens, model->tape->context);
+	if (limits->sequences > limits->rows)
+		limits->sequences = limits->rows;
+	limits->outputs =
+	    smaller((uint64_t)limits->sequences + 16, limits->rows); /* 16: scored rows beside them */
+	error = choose_blocks(load);
+	return error ? error : budget_check(&model->budget, &model->demand, load->why, sizeof(load->why));
+}
+
+/* ---- weights ---- */
+
+struct weight_part {
+	uint32_t weight, first_row; /* the part is one expert of it */
+};
+
+struct copying {
+	struct load *load;
+	const struct weight_part *parts; /* (extents) */
+};
+
+static int copy_piece(void *context, const struct stream_piece *piece)
+{
+	const struct copying *copying = context;
+	struct load *load = copying->load;
+	const struct weight_part *part = &copying->parts[piece->extent];
+	uint64_t row_bytes = model_weights(load->model.file)[part->weight].row_bytes;
+	int error = program_load(load->model.program, part->weight,
+				 part->first_row + (uint32_t)(piece->at / row_bytes),
+				 (uint32_t)(piece->bytes / row_bytes), piece->data);
+
+	if (error)
+		snprintf(load->why, sizeof(load->why), "tensor %s: %s",
+			 load->model.tape->weights[part->weight].name,
+			 error == -EDOM ? "a scale is not a finite number; the file is damaged"
+					: strerror(-error));
+	else if (load_relaxed_u32(&load->cancelled))
+		error = -ECANCELED;
+	add_relaxed_u64(&load->bytes_done, piece->bytes);
+	return error;
+}
+
+static size_t count_parts(const struct tape *tape)
+{
+	size_t n = 0;
+
+	for (uint32_t w = 0; w < tape->n_weights; w++)
+		n += tape->weights[w].experts;
+	return n;
+}
+
+/* One extent an expert, in granules that program_load takes. */
+static void list_parts(const struct load_model *model, struct stream_extent *extents,
+		       struct weight_part *parts)
+{
+	const struct model_weight *places = model_weights(model->file);
+	size_t n = 0;
+
+	for (uint32_t w = 0; w < model->tape->n_weights; w++) {
+		const struct tape_weight *weight = &model->tape->weights[w];
+		uint64_t expert_bytes = weight->n * places[w].row_bytes;
+
+		for (uint32_t e = 0; e < weight->experts; e++, n++) {
+			parts[n] = (struct weight_part){.weight = w, .first_row = e * weight->n};
+			extents[n] =
+			    (struct stream_extent){.offset = places[w].offset + e * expert_bytes,
+						   .bytes = expert_bytes,
+						   .granule_bytes = PROGRAM_LOAD_ROWS * places[w].row_bytes};
+		}
+	}
+}
+
+static int copy_weights(struct load *load)
+{
+	size_t n = count_parts(load->model.tape);
+	struct stream_extent *extents = calloc(n + 1, sizeof(*extents));
+	struct weight_part *parts = calloc(n + 1, sizeof(*parts));
+	struct copying copying = {.load = load, .parts = parts};
+	int error = -ENOMEM;
+
+	snprintf(load->why, sizeof(load->why), "no memory for the list of tensors");
+	if (extents && parts) {
+		list_parts(&load->model, extents, parts);
+		error = stream_open(load->config.config->model, NULL, &load->stream, load->why,
+				    sizeof(load->why));
+	}
+	if (!error)
+		error =
+		    stream_read(load->stream, extents, n, copy_piece, &copying, load->why, sizeof(load->why));
+	free(extents);
+	free(parts);
+	return error;
+}
+
+/* ---- the thread ---- */
+
+static int hand_over(struct load *load)
+{
+	struct load_model *model = &load->model;
+	const struct config *config = load->config.config;
+	struct engine_model engine = {.program = model->program,
+				      .tape = model->tape,
+				      .limits = model->limits,
+				      .max_prompt = model->limits.context};
+	size_t n_ends = 0;
+	const uint32_t *ends = model->tokenizer ? tokenizer_ends(model->tokenizer, &n_ends) : NULL;
+	int error;
+
+	if (config->max_prompt_tokens)
+		engine.max_prompt = smaller((uint64_t)config->max_prompt_tokens, model->limits.context);
+	for (size_t i = 0; i < n_ends && engine.n_eos < 32; i++)
+		engine.eos[engine.n_eos++] = ends[i];
+	error = engine_set_model(load->config.engine, &engine, load->why, sizeof(load->why));
+	loop_ring(load->config.loop);
+	return error;
+}
+
+static int run(struct load *load)
+{
+	struct load_model *model = &load->model;
+	int error = read_file(load);
+
+	if (!error)
+		error = open_backend(load);
+	if (!error)
+		error = choose_limits(load);
+	if (!error)
+		error = program_compile(model->backend, model->tape, &model->limits, &model->program,
+					load->why, sizeof(load->why));
+	if (error)
+		return error;
+	enter(load, LOAD_COPYING);
+	error = copy_weights(load);
+	if (!error)
+		error = hand_over(load);
+	return error;
+}
+
+static void *run_thread(void *data)
+{
+	struct load *load = data;
+
+	if (run(load)) {
+		enter(load, LOAD_FAILED);
+		engine_fail_model(load->config.engine);
+		loop_ring(load->config.loop);
+	} else {
+		enter(load, LOAD_WARMING);
+	}
+	return NULL;
+}
+
+int load_start(struct load **ret, const struct load_config *config)
+{
+	struct load *load = calloc(1, sizeof(*load));
+	int error;
+
+	if (!load)
+		return -ENOMEM;
+	load->config = *config;
+	error = -pthread_create(&load->thread, NULL, run_thread, load);
+	if (error) {
+		free(load);
+		return error;
+	}
+	pthread_setname_np(load->thread, "loader");
+	*ret = load;
+	return 0;
+}
+
+void load_stop(struct load *load)
+{
+	if (!load || load->joined)
+		return;
+	store_relaxed_u32(&load->cancelled, 1);
+	pthread_join(load->thread, NULL);
+	load->joined = true;
+}
+
+void load_free(struct load *load)
+{
+	if (!load)
+		return;
+	load_stop(load);
+	stream_close(load->stream);
+	program_close(load->model.program);
+	backend_close(load->model.backend);
+	tokenizer_close(load->model.tokenizer);
+	model_close(load->model.file);
+	free(load);
+}

@@ -1,0 +1,195 @@
+/* The daemon's state as one JSON object. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/daemon_internal.h"
+
+/* Text that grows; `used` may pass `capacity`, then nothing more is written. */
+struct json {
+	char *text;
+	size_t capacity, used;
+};
+
+__attribute__((format(printf, 2, 3))) static void put(struct json *json, const char *format, ...)
+{
+	size_t left = json->used < json->capacity ? json->capacity - json->used : 0;
+	va_list arguments;
+	int n;
+
+	va_start(arguments, format);
+	n = vsnprintf(json->text + (left ? json->used : 0), left, format, arguments);
+	va_end(arguments);
+	json->used += n > 0 ? (size_t)n : 0;
+}
+
+/* A string with what JSON forbids escaped; bytes above 127 pass, the file names of this system are UTF-8. */
+static void put_text(struct json *json, const char *key, const char *text)
+{
+	put(json, "\"%s\":\"", key);
+	for (; *text; text++) {
+		unsigned char c = (unsigned char)*text;
+
+		if (c < 0x20 || c == '"' || c == '\\' || c == 0x7f)
+			put(json, "\\u%04x", c);
+		else
+			put(json, "%c", c);
+	}
+	put(json, "\",");
+}
+
+static void put_number(struct json *json, const char *key, uint64_t value)
+{
+	put(json, "\"%s\":%" PRIu64 ",", key, value);
+}
+
+static void put_counter(struct json *json, const char *key, const shared_u64 *value)
+{
+	put_number(json, key, load_relaxed_u64(value));
+}
+
+/* Ends an object: the comma after its last member becomes a brace. */
+static void close_object(struct json *json, const char *after)
+{
+	json->used--;
+	put(json, "}%s", after);
+}
+
+static const char *state_name(const struct daemon *daemon, enum load_phase phase)
+{
+	static const char *const names[] = {"reading", "loading", "warming", "failed"};
+
+	if (load_relaxed_u32(&daemon->draining))
+		return "draining";
+	if (phase == LOAD_FAILED)
+		return "failed";
+	/* Acquire: pairs with the release in the engine's publish. */
+	if (load_acquire_u32(&daemon->link.limits.state) == WIRE_MODEL_READY)
+		return "ready";
+	return names[phase];
+}
+
+static void put_model(struct json *json, const struct daemon *daemon)
+{
+	const struct load_model *model = load_model(daemon->load);
+	double share;
+	enum load_phase phase = load_progress(daemon->load, &share);
+
+	put(json, "\"model\":{");
+	put_text(json, "file", daemon->config.model);
+	put_text(json, "state", state_name(daemon, phase));
+	put(json, "\"progress\":%.4f,", share);
+	put_counter(json, "warmed_shapes", &engine_counts(daemon->engine)->warmed_shapes);
+	if (phase == LOAD_FAILED)
+		put_text(json, "why", load_why(daemon->load));
+	if (phase == LOAD_COPYING || phase == LOAD_WARMING) {
+		put_text(json, "name", model->name);
+		put_text(json, "architecture", model->architecture);
+		put_number(json, "bytes", model->bytes);
+		put_number(json, "parameters", model->parameters);
+		put_number(json, "vocab", model->tape->vocab);
+		put_number(json, "context", model->limits.context);
+		put_text(json, "isa", backend_isa(model->backend));
+		put_text(json, "numerics", backend_numerics(model->backend));
+	}
+	close_object(json, ",");
+}
+
+static void put_memory(struct json *json, const struct daemon *daemon)
+{
+	const struct load_model *model = load_model(daemon->load);
+	enum load_phase phase = load_progress(daemon->load, NULL);
+
+	if (phase != LOAD_COPYING && phase != LOAD_WARMING)
+		return;
+	put(json, "\"memory\":{");
+	put_number(json, "weights_bytes", model->demand.weights);
+	put_number(json, "kv_bytes", model->demand.kv);
+	put_number(json, "scratch_bytes", model->demand.scratch);
+	put_number(json, "channels_bytes", model->demand.channels);
+	put_number(json, "limit_bytes", model->budget.bytes);
+	put_text(json, "limit", model->budget.source);
+	close_object(json, ",");
+}
+
+static void put_requests(struct json *json, const struct daemon *daemon)
+{
+	const struct engine_counts *engine = engine_counts(daemon->engine);
+	const struct front_counts *front = front_counts(daemon->front);
+
+	put(json, "\"requests\":{");
+	put_counter(json, "in_flight", &front->in_flight);
+	put_counter(json, "held", &front->held);
+	put_counter(json, "queued", &engine->waiting);
+	put_counter(json, "running", &engine->running);
+	put_counter(json, "paused", &engine->paused);
+	put_counter(json, "served", &front->finished);
+	put_counter(json, "refused", &front->refused);
+	put_counter(json, "cancels", &front->cancels);
+	put_counter(json, "echoes", &front->echoes);
+	close_object(json, ",\"tokens\":{");
+	put_counter(json, "prompt", &engine->prompt_tokens);
+	put_counter(json, "generated", &engine->generated_tokens);
+	put_counter(json, "delivered", &front->tokens);
+	close_object(json, ",\"steps\":{");
+	put_counter(json, "count", &engine->steps);
+	put_counter(json, "rows", &engine->rows);
+	put_counter(json, "busy_ns", &engine->step_ns);
+	close_object(json, ",");
+}
+
+static void put_channels(struct json *json, const struct daemon *daemon)
+{
+	const struct front_counts *front = front_counts(daemon->front);
+
+	put(json, "\"channels\":{");
+	put_counter(json, "open", &front->channels);
+	put_counter(json, "opened", &front->channels_opened);
+	put_counter(json, "ended", &front->channels_ended);
+	put_number(json, "bytes_each", daemon->channel_bytes);
+	put_number(json, "sq_slots", (uint64_t)daemon->config.sq_slots);
+	put_number(json, "cq_slots", (uint64_t)daemon->config.cq_slots);
+	put_number(json, "max_inflight", (uint64_t)daemon->config.max_inflight);
+	put_counter(json, "wakes", &front->wakes);
+	put_counter(json, "slow_wakes", &front->slow_wakes);
+	put_counter(json, "sleeps", &front->sleeps);
+	close_object(json, ",");
+}
+
+static void put_kv(struct json *json, const struct daemon *daemon)
+{
+	const struct engine_counts *counts = engine_counts(daemon->engine);
+	uint64_t blocks = load_relaxed_u64(&counts->kv_blocks),
+		 used = load_relaxed_u64(&counts->kv_blocks_used);
+
+	put(json, "\"kv\":{");
+	put_number(json, "blocks", blocks);
+	put_number(json, "used", used);
+	put_number(json, "free", blocks - used);
+	put_number(json, "block_tokens", TAPE_KV_BLOCK);
+	close_object(json, ",");
+}
+
+int daemon_status(void *context, char *text, size_t capacity)
+{
+	const struct daemon *daemon = context;
+	struct json json = {.text = text, .capacity = capacity};
+
+	put(&json, "{");
+	put_text(&json, "version", TOKENRING_VERSION);
+	put_number(&json, "pid", (uint64_t)getpid());
+	put_number(&json, "uptime_ms", (daemon_clock_ns() - daemon->start_ns) / 1000000);
+	put_text(&json, "backend", daemon->config.backend);
+	put_number(&json, "threads", daemon->placement.threads);
+	put_text(&json, "front", daemon->placement.separate ? "own thread" : "engine's thread");
+	put_model(&json, daemon);
+	put_requests(&json, daemon);
+	put_kv(&json, daemon);
+	put_channels(&json, daemon);
+	put_memory(&json, daemon);
+	close_object(&json, "");
+	return json.used < capacity ? (int)json.used : -ENOSPC;
+}

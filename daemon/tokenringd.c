@@ -1,0 +1,191 @@
+/* tokenringd: options, signals, the log, and the exit code; everything else is daemon.c.
+ *
+ * Exit codes: 0 stopped as asked; 1 could not start, with one sentence on standard error. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/control/config.h"
+#include "daemon/control/log.h"
+#include "daemon/control/sd_notify.h"
+#include "daemon/daemon.h"
+
+enum {
+	POLL_MS = 20,         /* how often the loading is looked at */
+	REPORT_MS = 2000,     /* how often its progress is told */
+	DRAIN_GRACE_MS = 5000 /* beyond drain_ms: the longest step, and channels to end */
+};
+
+struct program_arguments {
+	int argc;
+	char **argv;
+	struct config *config; /* of main; follows reloads */
+};
+
+static int fail(const char *why)
+{
+	log_event(LOG_LEVEL_ERROR, "start-failed", "%s", why);
+	return 1;
+}
+
+static void block_signals(sigset_t *set)
+{
+	struct sigaction ignore = {.sa_handler = SIG_IGN};
+
+	sigemptyset(set);
+	sigaddset(set, SIGTERM);
+	sigaddset(set, SIGINT);
+	sigaddset(set, SIGHUP);
+	/* Before any thread starts: all inherit the mask, and main takes the signals one by one. */
+	sigprocmask(SIG_BLOCK, set, NULL);
+	sigaction(SIGPIPE, &ignore, NULL);
+}
+
+/* The signal that arrived, or 0 after `timeout_ms`. */
+static int next_signal(const sigset_t *set, uint64_t timeout_ms)
+{
+	struct timespec wait = {.tv_sec = (time_t)(timeout_ms / 1000),
+				.tv_nsec = (long)(timeout_ms % 1000) * 1000000};
+	int number = sigtimedwait(set, NULL, &wait);
+
+	return number > 0 ? number : 0;
+}
+
+static void reload(struct daemon *daemon, const struct program_arguments *arguments)
+{
+	static struct config fresh;
+	char why[1024], kept[512];
+	enum config_action action;
+	unsigned changed;
+
+	notify_reloading();
+	if (config_load(&fresh, &action, arguments->argc, arguments->argv, why, sizeof(why))) {
+		log_event(LOG_LEVEL_WARNING, "reload-failed", "%s; the options in use stay", why);
+		notify_ready();
+		return;
+	}
+	changed = daemon_reload(daemon, &fresh, kept, sizeof(kept));
+	config_reload(arguments->config, &fresh, kept, sizeof(kept));
+	log_set_level(fresh.log_level);
+	log_event(LOG_LEVEL_INFO, "reloaded", "%u option%s changed%s%s", changed, changed == 1 ? "" : "s",
+		  *kept ? "; restart to change " : "", kept);
+	notify_ready();
+}
+
+static void report_loading(double share)
+{
+	notify_status("loading weights: %.0f %%", 100 * share);
+	log_event(LOG_LEVEL_INFO, "loading", "%.0f %% of the weights are loaded", 100 * share);
+}
+
+static void report_ready(const struct daemon *daemon)
+{
+	char text[512];
+
+	daemon_describe(daemon, text, sizeof(text));
+	log_event(LOG_LEVEL_INFO, "ready", "%s", text);
+	notify_status("serving %s", text);
+	notify_ready();
+}
+
+/* Until a signal says stop or the model fails; returns the exit code. */
+static int serve(struct daemon *daemon, const struct program_arguments *arguments, const sigset_t *signals)
+{
+	enum daemon_state state = DAEMON_LOADING;
+	uint64_t waited_ms = 0;
+
+	for (;;) {
+		int number = next_signal(signals, state == DAEMON_LOADING ? POLL_MS : 3600000);
+		double share;
+
+		if (number == SIGHUP)
+			reload(daemon, arguments);
+		else if (number)
+			return 0;
+		if (state != DAEMON_LOADING)
+			continue;
+		state = daemon_poll(daemon, &share);
+		if (state == DAEMON_FAILED)
+			return fail(daemon_why(daemon));
+		if (state == DAEMON_READY)
+			report_ready(daemon);
+		else if ((waited_ms += POLL_MS) % REPORT_MS == 0)
+			report_loading(share);
+	}
+}
+
+/* Lets requests finish within the bound; a second signal ends them at once. False: a thread hangs. */
+static bool stop(struct daemon *daemon, uint64_t drain_ms, const sigset_t *signals)
+{
+	uint64_t waited_ms = 0;
+
+	notify_stopping();
+	log_event(LOG_LEVEL_INFO, "stopping", "requests that run have %llu ms to finish",
+		  (unsigned long long)drain_ms);
+	daemon_drain(daemon, drain_ms);
+	while (!daemon_drained(daemon, POLL_MS)) {
+		int number = next_signal(signals, 0);
+
+		waited_ms += POLL_MS;
+		if (number == SIGTERM || number == SIGINT)
+			daemon_drain(daemon, 0);
+		if (waited_ms > drain_ms + DRAIN_GRACE_MS)
+			return false;
+	}
+	return true;
+}
+
+static int run(const struct program_arguments *arguments)
+{
+	const struct config *config = arguments->config;
+	struct daemon *daemon;
+	char why[1024];
+	sigset_t signals;
+	int code;
+
+	if (!*config->model)
+		return fail("no model is named; give --model FILE (a GGUF file)");
+	block_signals(&signals);
+	if (daemon_start(&daemon, config, why, sizeof(why)))
+		return fail(why);
+	log_event(LOG_LEVEL_INFO, "listening", "on %s; loading %s", daemon_socket(daemon), config->model);
+	code = serve(daemon, arguments, &signals);
+	if (!stop(daemon, code ? 0 : (uint64_t)config->drain_ms, &signals)) {
+		log_event(LOG_LEVEL_ERROR, "stop-failed",
+			  "the engine did not end in time; leaving without it");
+		_exit(1);
+	}
+	daemon_free(daemon);
+	log_event(LOG_LEVEL_INFO, "stopped", "bye");
+	return code;
+}
+
+int main(int argc, char **argv)
+{
+	static struct config config;
+	struct program_arguments arguments = {argc, argv, &config};
+	enum config_action action;
+	char why[1024];
+
+	if (config_load(&config, &action, argc, argv, why, sizeof(why)))
+		return fail(why);
+	switch (action) {
+	case CONFIG_HELP:
+		config_print_help(stdout);
+		return 0;
+	case CONFIG_VERSION:
+		printf("tokenringd %s\n", TOKENRING_VERSION);
+		return 0;
+	case CONFIG_PRINT:
+		config_print(&config, stdout);
+		return 0;
+	case CONFIG_RUN:
+		break;
+	}
+	if (log_open(config.log_target, config.log_level, why, sizeof(why)))
+		return fail(why);
+	return run(&arguments);
+}
