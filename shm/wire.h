@@ -164,8 +164,8 @@ struct wire_completion {
 	uint64_t id;
 	uint32_t first; /* index of tok[0] in the stream */
 	int32_t status; /* 0 or a negative errno */
-	uint32_t
-	    aux; /* REFUSED, FINAL with an error: enum wire_reason; FINAL else: bytes in the reply area */
+	uint32_t aux;   /* REFUSED, FINAL with an error: enum wire_reason; FINAL else, TOKENS: bytes in the
+			   reply area */
 	uint32_t since; /* since pickup, in 100 ns; 0 when answered in the turn of pickup */
 	uint32_t tok[WIRE_SLOT_TOKENS];
 	/* REFUSED: tok[0..1] predicted ns, tok[2..3] retry ns, tok[4] asked, tok[5] limit */

@@ -61,6 +61,7 @@ static void place_tokens(struct front *front, uint32_t request)
 	struct wire_completion slot = {
 	    .kind = WIRE_KIND_TOKENS,
 	    .id = front_request(front, request)->client_id,
+	    .aux = pending->reply_bytes,
 	    .since = deliver_since(front, request),
 	};
 
@@ -189,13 +190,14 @@ unsigned deliver_outbox(struct front *front)
 
 /* ---- events ---- */
 
-static void take_token(struct front *front, uint32_t request, uint32_t token)
+static void take_token(struct pending *pending, const struct engine_event *event)
 {
-	struct pending *pending = &front->pending[request];
 
 	if (pending->n_unplaced == UNPLACED_TOKENS)
 		return; /* the engine pauses long before */
-	pending->unplaced[(pending->first_unplaced + pending->n_unplaced++) & (UNPLACED_TOKENS - 1)] = token;
+	pending->unplaced[(pending->first_unplaced + pending->n_unplaced++) & (UNPLACED_TOKENS - 1)] =
+	    event->token;
+	pending->reply_bytes = event->reply_bytes;
 }
 
 static void complete_terminal(struct engine_event *event)
@@ -228,7 +230,7 @@ static void take_event(struct front *front, const struct engine_event *event)
 		return;
 	}
 	if (event->has_token || event->kind == EVENT_TOKEN)
-		take_token(front, request, event->token);
+		take_token(pending, event);
 	if (event->kind == EVENT_FINISH) {
 		pending->state = PENDING_FINISHED;
 		pending->terminal = *event;

@@ -17,7 +17,7 @@ uint32_t request_take(struct front *front, struct channel *channel, const struct
 	pending->index = slot->id & 0xffff;
 	pending->turn = front->turn;
 	pending->range_bytes = pending->blocked_since_ns = 0;
-	pending->first_unplaced = pending->n_unplaced = 0;
+	pending->first_unplaced = pending->n_unplaced = pending->reply_bytes = 0;
 	pending->previous = CHANNEL_NO_REQUEST;
 	pending->next = channel->first_request;
 	if (pending->next != CHANNEL_NO_REQUEST)

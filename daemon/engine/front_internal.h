@@ -50,6 +50,7 @@ struct pending {
 	uint64_t range, range_bytes;         /* private memory of the block; bytes 0: none */
 	uint64_t blocked_since_ns;           /* tokens found no room; 0: not blocked */
 	uint32_t first_unplaced, n_unplaced; /* token indices of the stream */
+	uint32_t reply_bytes;                /* of the last token's event */
 	struct engine_event terminal;
 	uint32_t unplaced[UNPLACED_TOKENS]; /* by token index & (UNPLACED_TOKENS - 1) */
 	uint32_t inline_tokens[WIRE_SLOT_TOKENS];

@@ -97,7 +97,7 @@ struct engine_event {
 	uint32_t request;
 	uint32_t token;
 	uint32_t reason;      /* enum wire_reason */
-	uint32_t reply_bytes; /* FINISH: written to the reply area */
+	uint32_t reply_bytes; /* written to the reply area so far */
 	uint32_t asked, limit;
 	uint64_t predicted_ns, retry_ns;
 };
