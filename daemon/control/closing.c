@@ -37,9 +37,21 @@ void send_end(int fd, uint32_t reason)
 
 /* ---- sockets ---- */
 
+/* Unread messages would turn the hang-up into an ECONNRESET, which a client sees before the END that it was
+ * sent. After the shutdown nothing more can arrive. */
+static void close_politely(int fd)
+{
+	char byte;
+
+	shutdown(fd, SHUT_RDWR);
+	while (recv(fd, &byte, 1, MSG_DONTWAIT) > 0)
+		;
+	close(fd);
+}
+
 static void *close_alone(void *fd)
 {
-	close((int)(intptr_t)fd);
+	close_politely((int)(intptr_t)fd);
 	return NULL;
 }
 
@@ -50,7 +62,7 @@ void close_socket(struct server *server, int fd)
 	int error;
 
 	if (server->listener.descriptors_refused) {
-		close(fd);
+		close_politely(fd);
 		return;
 	}
 	/* Descriptors in its queue die with it, and that may take seconds. */
@@ -59,7 +71,7 @@ void close_socket(struct server *server, int fd)
 	error = pthread_create(&thread, &attributes, close_alone, (void *)(intptr_t)fd);
 	pthread_attr_destroy(&attributes);
 	if (error)
-		close(fd);
+		close_politely(fd);
 }
 
 static void send_end_once(struct connection *connection, uint32_t reason)

@@ -233,9 +233,11 @@ static int build(struct server *server, const struct server_config *config, char
 		snprintf(why, why_bytes, "cannot prepare the control thread: %s", strerror(-error));
 		return error;
 	}
-	front_set_control_fd(server->front, server->wake_fd);
-	return listener_open(&server->listener, config->path, config->mode, config->allow_descriptors, why,
-			     why_bytes);
+	error = listener_open(&server->listener, config->path, config->mode, config->allow_descriptors, why,
+			      why_bytes);
+	if (error == 0)
+		front_set_control_fd(server->front, server->wake_fd);
+	return error;
 }
 
 int server_create(struct server **ret, const struct server_config *config, struct front *front, char *why,

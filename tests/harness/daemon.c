@@ -76,7 +76,7 @@ void test_daemon_init(struct test_daemon *daemon)
 	    .sq_slots = 64,
 	    .cq_slots = 128,
 	    .max_inflight = 32,
-	    .arena_bytes = 256 << 10,
+	    .arena_bytes = 1 << 20,
 	    .pages = SEGMENT_PAGES_NEVER,
 	    .epoch = 7,
 	    .status = status,
@@ -90,6 +90,8 @@ static void *run(void *argument)
 {
 	struct test_daemon *daemon = argument;
 
+	if (daemon->on_thread)
+		daemon->on_thread();
 	allocation_forbid(daemon->no_allocation);
 	while (!front_drained(daemon->front)) {
 		unsigned did = front_turn(daemon->front) + fake_engine_turn(&daemon->engine);

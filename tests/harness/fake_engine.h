@@ -10,7 +10,7 @@
 
 #include "daemon/engine/request.h"
 
-enum { FAKE_VOCAB = 1000, FAKE_CONTEXT = 4096, FAKE_MAX_PROMPT = 2048, FAKE_KV_TOKENS = 3000 };
+enum { FAKE_VOCAB = 1000, FAKE_CONTEXT = 65536, FAKE_MAX_PROMPT = 50000, FAKE_KV_TOKENS = 55000 };
 
 struct fake_sequence {
 	bool running;

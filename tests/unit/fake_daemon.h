@@ -15,8 +15,7 @@ enum fake_flag {
 	FAKE_NO_CONSUME = 4, /* submissions stay in the ring */
 	FAKE_REFUSE = 8,     /* END instead of an offer */
 	FAKE_BAD_HEADER = 16,
-	FAKE_END = 32,   /* END with fake->end_reason, then hang up */
-	FAKE_AWAKE = 64, /* never sleeps */
+	FAKE_END = 32, /* END with fake->end_reason, then hang up */
 };
 
 struct fake_daemon;

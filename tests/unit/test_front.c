@@ -10,7 +10,9 @@
 #include <time.h>
 #include <cmocka.h>
 
+#include "daemon/engine/channel.h"
 #include "libclient/include/tokenring/tokenring.h"
+#include "tests/harness/allocation.h"
 #include "tests/harness/daemon.h"
 
 static struct test_daemon served;
@@ -41,14 +43,42 @@ static struct tr_event wait_event(struct tr_client *client)
 	return event;
 }
 
+static void start(void)
+{
+	test_daemon_init(&served);
+	test_daemon_start(&served, false);
+}
+
+/* Collects a whole stream and checks that it is the chain that `token` begins. Returns its terminal event;
+ * its tokens are counted in *ret_n. */
+static struct tr_event collect(struct tr_client *client, uint64_t id, uint32_t token, uint32_t *ret_n)
+{
+	*ret_n = 0;
+	for (;;) {
+		struct tr_event event = wait_event(client);
+
+		assert_int_equal(event.id, id);
+		if (event.kind == TR_EVENT_REFUSED)
+			return event;
+		assert_int_equal(event.first, *ret_n);
+		for (unsigned i = 0; i < event.n_tokens; i++) {
+			token = fake_next(token);
+			assert_int_equal(event.tokens[i], token);
+		}
+		*ret_n += event.n_tokens;
+		if (event.kind == TR_EVENT_FINAL)
+			return event;
+		assert_int_equal(event.kind, TR_EVENT_TOKENS);
+	}
+}
+
 static void test_echo(void **state)
 {
 	struct tr_client *client;
 	struct tr_event event;
 
 	(void)state;
-	test_daemon_init(&served);
-	test_daemon_start(&served, false);
+	start();
 	client = open_client();
 	for (uint32_t i = 0; i < 1000; i++) {
 		uint64_t id = submit(client, TR_ECHO, i % FAKE_VOCAB, 0);
@@ -64,10 +94,688 @@ static void test_echo(void **state)
 	test_daemon_stop(&served, 0);
 }
 
+static void test_generate(void **state)
+{
+	struct tr_client *client;
+	struct tr_event event;
+	uint32_t n;
+
+	(void)state;
+	start();
+	client = open_client();
+	for (uint16_t max_new = 1; max_new < 200; max_new += 7) {
+		event = collect(client, submit(client, TR_GENERATE, max_new, max_new), max_new, &n);
+		assert_int_equal(event.finish, TR_FINISH_LENGTH);
+		assert_int_equal(event.status, 0);
+		assert_int_equal(n, max_new);
+	}
+	/* The greedy profile's own length. */
+	event = collect(client, submit(client, TR_GENERATE, 5, 0), 5, &n);
+	assert_int_equal(n, PROFILE_GREEDY_MAX_NEW);
+	tr_close(client);
+	test_daemon_stop(&served, 0);
+}
+
+/* ---- request blocks ---- */
+
+static struct tr_event run_block(struct tr_client *client, struct tr_request *request, uint32_t last,
+				 uint32_t *ret_n)
+{
+	uint64_t id;
+
+	assert_int_equal(tr_submit(client, request, &id), 0);
+	return collect(client, id, last, ret_n);
+}
+
+/* 160 KB of tokens: copied over several turns. */
+static void test_long_prompt(void **state)
+{
+	static uint32_t tokens[50001];
+	struct tr_request_extra extra = {.size = sizeof extra, .tokens = tokens, .max_new = 30};
+	struct tr_request request = {.size = sizeof request, .op = TR_GENERATE, .extra = &extra};
+	struct tr_client *client;
+	struct tr_event event;
+	uint32_t n;
+
+	(void)state;
+	start();
+	client = open_client();
+	for (uint32_t i = 0; i < 50001; i++)
+		tokens[i] = i % FAKE_VOCAB;
+	for (extra.n_tokens = 1; extra.n_tokens <= 40000; extra.n_tokens = extra.n_tokens * 3 + 1) {
+		event = run_block(client, &request, (extra.n_tokens - 1) % FAKE_VOCAB, &n);
+		assert_int_equal(event.finish, TR_FINISH_LENGTH);
+		assert_int_equal(n, 30);
+	}
+	extra.n_tokens = 50001;
+	event = run_block(client, &request, 0, &n);
+	assert_int_equal(event.reason, WIRE_REASON_PROMPT_TOO_LONG);
+	assert_int_equal(event.asked, 50001);
+	assert_int_equal(event.limit, FAKE_MAX_PROMPT);
+	extra.n_tokens = 50000;
+	extra.max_new = 15537;
+	event = run_block(client, &request, 0, &n);
+	assert_int_equal(event.reason, WIRE_REASON_CONTEXT);
+	assert_int_equal(event.asked, 65537);
+	extra.max_new = 5001;
+	event = run_block(client, &request, 0, &n);
+	assert_int_equal(event.reason, WIRE_REASON_KV_NEVER_FITS);
+	assert_int_equal(event.limit, FAKE_KV_TOKENS);
+	tokens[49000] = FAKE_VOCAB;
+	extra.max_new = 1;
+	event = run_block(client, &request, 0, &n);
+	assert_int_equal(event.reason, WIRE_REASON_BAD_TOKEN);
+	tr_close(client);
+	assert_int_equal(served.front == NULL, 0);
+	test_daemon_stop(&served, 0);
+}
+
+static void test_score(void **state)
+{
+	static const uint32_t prompt[] = {1, 2, 3}, candidates[] = {7, 900, 7};
+	struct tr_request_extra extra = {.size = sizeof extra,
+					 .tokens = prompt,
+					 .n_tokens = 3,
+					 .candidates = candidates,
+					 .n_candidates = 3};
+	struct tr_request request = {.size = sizeof request, .op = TR_SCORE, .extra = &extra};
+	struct tr_client *client;
+	struct tr_event event;
+	uint64_t id;
+
+	(void)state;
+	start();
+	client = open_client();
+	assert_int_equal(tr_submit(client, &request, &id), 0);
+	event = wait_event(client);
+	assert_int_equal(event.kind, TR_EVENT_FINAL);
+	assert_int_equal(event.finish, TR_FINISH_DONE);
+	assert_int_equal(event.n_scored, 3);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(event.scored[i].id, candidates[i]);
+		assert_true(event.scored[i].value == fake_score(candidates[i]));
+	}
+	tr_close(client);
+	test_daemon_stop(&served, 0);
+}
+
+/* ---- refusals ---- */
+
+static void refused(struct tr_client *client, const struct tr_request *request, uint32_t reason)
+{
+	struct tr_event event;
+	uint64_t id;
+
+	assert_int_equal(tr_submit(client, request, &id), 0);
+	event = wait_event(client);
+	assert_int_equal(event.kind, TR_EVENT_REFUSED);
+	assert_int_equal(event.id, id);
+	assert_int_equal(event.reason, reason);
+	assert_int_equal(event.status, channel_status(reason));
+}
+
+static void test_refusals(void **state)
+{
+	static const uint32_t prompt[] = {1};
+	struct tr_request plain = {
+	    .size = sizeof plain, .op = TR_GENERATE, .n_tokens = 1, .max_new = 1, .tokens = {1}};
+	struct tr_request_extra extra = {.size = sizeof extra, .tokens = prompt, .n_tokens = 1, .max_new = 1};
+	struct tr_request request;
+	struct tr_client *client;
+
+	(void)state;
+	start();
+	client = open_client();
+#define REFUSED(change, expected)                                  \
+	do {                                                       \
+		request = plain;                                   \
+		change;                                            \
+		refused(client, &request, WIRE_REASON_##expected); \
+	} while (0)
+	REFUSED(request.profile = 1, BAD_PROFILE);
+	REFUSED(request.model = 1, BAD_MODEL);
+	REFUSED(request.tokens[0] = FAKE_VOCAB, BAD_TOKEN);
+	REFUSED(request.tokens[0] = UINT32_MAX, BAD_TOKEN);
+	REFUSED(request.deadline_ns = 1, DEADLINE);
+	REFUSED(request.n_tokens = 0, NO_TOKENS);
+	REFUSED(request.op = TR_EMBED, NOT_SUPPORTED);
+	REFUSED((request.op = TR_ECHO, request.model = 3), BAD_MODEL);
+	REFUSED((request.op = TR_ECHO, request.deadline_ns = 1), DEADLINE);
+	REFUSED((request.op = TR_ECHO, request.tokens[0] = FAKE_VOCAB), BAD_TOKEN);
+	REFUSED((request.op = TR_ECHO, request.n_tokens = 0), NO_TOKENS);
+	REFUSED((request.extra = &extra, extra.tenant = 77), TENANT);
+	extra.tenant = 0;
+	REFUSED((request.extra = &extra, extra.session = 1), NOT_SUPPORTED);
+	extra.session = 0;
+#undef REFUSED
+	assert_int_equal(load_relaxed_u64(&front_counts(served.front)->channels), 1);
+	tr_close(client);
+	test_daemon_stop(&served, 0);
+}
+
+static void test_queue_full(void **state)
+{
+	struct tr_client *client;
+	struct tr_event event;
+	uint32_t refused_n = 0, n;
+	uint64_t ids[20];
+
+	(void)state;
+	test_daemon_init(&served);
+	served.n_requests = 16;
+	test_daemon_start(&served, false);
+	store_relaxed_u32(&served.engine.paused, 1);
+	client = open_client();
+	for (int i = 0; i < 20; i++)
+		ids[i] = submit(client, TR_GENERATE, 1, 1);
+	for (; refused_n < 4; refused_n++) {
+		event = wait_event(client);
+		assert_int_equal(event.kind, TR_EVENT_REFUSED);
+		assert_int_equal(event.reason, WIRE_REASON_QUEUE_FULL);
+		assert_int_equal(event.status, -EAGAIN);
+		assert_int_equal(event.limit, 16);
+		assert_true(event.retry_ns >= 1000000);
+		assert_int_equal(event.id, ids[16 + refused_n]);
+	}
+	store_relaxed_u32(&served.engine.paused, 0);
+	for (int i = 0; i < 16; i++) {
+		event = wait_event(client);
+		assert_int_equal(event.kind, TR_EVENT_FINAL);
+	}
+	collect(client, submit(client, TR_GENERATE, 1, 3), 1, &n);
+	assert_int_equal(n, 3);
+	tr_close(client);
+	test_daemon_stop(&served, 0);
+}
+
+/* ---- while the model loads ---- */
+
+static uint64_t clock_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void test_loading(void **state)
+{
+	struct tr_request late = {.size = sizeof late, .op = TR_GENERATE, .n_tokens = 1, .max_new = 2};
+	struct tr_client *client;
+	struct tr_event event;
+	uint64_t held, cancelled, id;
+	uint32_t n;
+
+	(void)state;
+	test_daemon_init(&served);
+	test_daemon_start(&served, true);
+	client = open_client();
+	submit(client, TR_ECHO, 123456, 0); /* nobody knows the vocabulary yet */
+	event = wait_event(client);
+	assert_int_equal(event.kind, TR_EVENT_ECHO);
+	held = submit(client, TR_GENERATE, 4, 9);
+	cancelled = submit(client, TR_GENERATE, 4, 9);
+	assert_int_equal(tr_cancel(client, cancelled), 0);
+	event = wait_event(client);
+	assert_int_equal(event.id, cancelled);
+	assert_int_equal(event.finish, TR_FINISH_CANCELLED);
+	assert_int_equal(event.status, -ECANCELED);
+	late.deadline_ns = clock_now() + 20000000;
+	assert_int_equal(tr_submit(client, &late, &id), 0);
+	event = wait_event(client);
+	assert_int_equal(event.id, id);
+	assert_int_equal(event.reason, WIRE_REASON_DEADLINE);
+	assert_true(clock_now() >= late.deadline_ns);
+	assert_true(event.since_ns_100 > 100000);
+	test_daemon_ready(&served, WIRE_MODEL_READY);
+	event = collect(client, held, 4, &n);
+	assert_int_equal(n, 9);
+	tr_close(client);
+	test_daemon_stop(&served, 0);
+}
+
+static void test_load_failed(void **state)
+{
+	struct tr_client *client;
+	struct tr_event event;
+	uint64_t held;
+
+	(void)state;
+	test_daemon_init(&served);
+	test_daemon_start(&served, true);
+	client = open_client();
+	held = submit(client, TR_GENERATE, 4, 9);
+	test_daemon_ready(&served, WIRE_MODEL_FAILED);
+	event = wait_event(client);
+	assert_int_equal(event.id, held);
+	assert_int_equal(event.reason, WIRE_REASON_MODEL_FAILED);
+	submit(client, TR_GENERATE, 4, 9);
+	event = wait_event(client);
+	assert_int_equal(event.reason, WIRE_REASON_MODEL_FAILED);
+	submit(client, TR_ECHO, 4, 0);
+	event = wait_event(client);
+	assert_int_equal(event.kind, TR_EVENT_ECHO);
+	tr_close(client);
+	test_daemon_stop(&served, 0);
+}
+
+/* ---- cancel, stall ---- */
+
+static void test_cancel(void **state)
+{
+	struct tr_client *client;
+	struct tr_event event;
+	uint64_t id;
+
+	(void)state;
+	start();
+	store_relaxed_u32(&served.engine.paused, 1);
+	client = open_client();
+	id = submit(client, TR_GENERATE, 1, 50);
+	assert_int_equal(tr_cancel(client, id + (1 << 16)), 0);
+	assert_int_equal(tr_cancel(client, id), 0);
+	assert_int_equal(tr_cancel(client, id), 0);
+	event = wait_event(client);
+	assert_int_equal(event.kind, TR_EVENT_FINAL);
+	assert_int_equal(event.id, id);
+	assert_int_equal(event.finish, TR_FINISH_CANCELLED);
+	assert_int_equal(event.reason, WIRE_REASON_CANCELLED);
+	store_relaxed_u32(&served.engine.paused, 0);
+	tr_close(client);
+	test_daemon_stop(&served, 0);
+}
+
+/* A client that does not poll: the ring fills, the engine pauses at 64 undelivered tokens, the request ends
+ * with STALL after the time allowed, and another client sees nothing of it. */
+static void test_stall(void **state)
+{
+	struct tr_client *client, *other;
+	struct tr_event events[256] = {{.size = sizeof events[0]}}, event = {0};
+	uint32_t n;
+
+	(void)state;
+	start();
+	client = open_client();
+	other = open_client();
+	store_relaxed_u32(&served.engine.paused, 1);
+	for (int i = 0; i < 8; i++)
+		submit(client, TR_GENERATE, 1, 20000);
+	/* Before tokens fill the ring: nothing more is picked up then. */
+	wait_for_count(&front_counts(served.front)->submitted, 8);
+	store_relaxed_u32(&served.engine.paused, 0);
+	for (int i = 0; i < 40; i++) {
+		collect(other, submit(other, TR_GENERATE, 3, 50), 3, &n);
+		assert_int_equal(n, 50);
+		pause_ms(10);
+	}
+	assert_int_equal(load_relaxed_u32(&served.engine.most_undelivered), REQUEST_UNDELIVERED_MAX);
+	assert_int_equal(load_relaxed_u32(&served.engine.running), 0);
+	for (int ended = 0; ended < 8;) {
+		int got = tr_wait(client, events, 256, 1000000000);
+
+		assert_true(got > 0);
+		for (int i = 0; i < got; i++) {
+			event = events[i];
+			if (event.kind != TR_EVENT_FINAL)
+				continue;
+			assert_int_equal(event.finish, TR_FINISH_STALL);
+			assert_int_equal(event.status, -ENOBUFS);
+			ended++;
+		}
+	}
+	tr_close(client);
+	tr_close(other);
+	test_daemon_stop(&served, 0);
+}
+
+/* A slow reader gets every token all the same. */
+static void test_slow_reader(void **state)
+{
+	struct tr_client *client;
+	struct tr_event event = {.size = sizeof event};
+	uint32_t token = 1, n = 0;
+
+	(void)state;
+	test_daemon_init(&served);
+	served.server_config.sq_slots = served.server_config.cq_slots = 8;
+	served.server_config.max_inflight = 4;
+	served.front_config.client_stall_ns = UINT64_C(5000000000);
+	test_daemon_start(&served, false);
+	client = open_client();
+	submit(client, TR_GENERATE, token, 1000);
+	do {
+		pause_ms(1);
+		if (tr_poll(client, &event, 1) != 1)
+			continue;
+		assert_int_equal(event.first, n);
+		for (unsigned i = 0; i < event.n_tokens; i++, n++)
+			assert_int_equal(event.tokens[i], token = fake_next(token));
+	} while (event.kind != TR_EVENT_FINAL);
+	assert_int_equal(n, 1000);
+	tr_close(client);
+	test_daemon_stop(&served, 0);
+}
+
+/* ---- full rings, wraps, many channels ---- */
+
+/* Everything that fits is in flight all the time; first indices put the wraps of 32 and 64 bits in the run.
+ */
+static void run_full(uint64_t first_index)
+{
+	struct tr_request request = {.size = sizeof request, .op = TR_ECHO, .n_tokens = 2};
+	struct tr_event events[64] = {{.size = sizeof events[0]}};
+	struct tr_client *client;
+	uint32_t sent = 0, got = 0, full = 0;
+
+	test_daemon_init(&served);
+	served.server_config.first_index = first_index;
+	served.server_config.sq_slots = 8;
+	served.server_config.cq_slots = 64;
+	served.server_config.max_inflight = 32;
+	test_daemon_start(&served, false);
+	client = open_client();
+	while (got < 5000) {
+		uint64_t id;
+		int n;
+
+		request.op = sent % 8 == 7 ? TR_GENERATE : TR_ECHO;
+		request.max_new = request.op == TR_GENERATE;
+		request.tokens[0] = sent % FAKE_VOCAB;
+		n = sent < 5000 ? tr_submit(client, &request, &id) : -EAGAIN;
+		assert_true(n == 0 || n == -EAGAIN);
+		sent += n == 0;
+		full += n != 0;
+		n = n ? tr_wait(client, events, 64, 1000000000) : tr_poll(client, events, 64);
+		assert_true(n >= 0);
+		for (int i = 0; i < n; i++)
+			assert_true(events[i].kind == TR_EVENT_ECHO || events[i].kind == TR_EVENT_FINAL);
+		got += (uint32_t)n;
+	}
+	assert_true(full > 0);
+	tr_close(client);
+	test_daemon_stop(&served, 0);
+}
+
+static void test_full_rings(void **state)
+{
+	(void)state;
+	run_full(0);
+	run_full(UINT32_MAX - 20);
+	run_full(UINT64_MAX - 20);
+	run_full((UINT64_C(1) << 31) - 3);
+}
+
+enum { MANY = 256 };
+
+static void test_many_channels(void **state)
+{
+	static struct tr_client *clients[MANY];
+	uint32_t n;
+
+	(void)state;
+	start();
+	for (int i = 0; i < MANY; i++)
+		clients[i] = open_client();
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < MANY; i++)
+			submit(clients[i], TR_ECHO, (uint32_t)i, 0);
+		for (int i = 0; i < MANY; i++)
+			assert_int_equal(wait_event(clients[i]).tokens[0], i);
+		for (int i = 0; i < MANY; i++)
+			collect(clients[i], submit(clients[i], TR_GENERATE, (uint32_t)i, 3), (uint32_t)i, &n);
+		pause_ms(20); /* all are parked, and the daemon sleeps */
+	}
+	for (int i = 0; i < MANY; i++)
+		tr_close(clients[i]);
+	wait_for_count(&front_counts(served.front)->channels, 0);
+	test_daemon_stop(&served, 0);
+	assert_int_equal(count_mappings(), 0);
+}
+
+/* One channel is busy, the others are parked: each is still served while it goes on. */
+static void test_parked(void **state)
+{
+	static struct tr_client *clients[64];
+	struct tr_event event = {.size = sizeof event};
+
+	(void)state;
+	start();
+	for (int i = 0; i < 64; i++)
+		clients[i] = open_client();
+	for (int i = 1; i < 64; i++) {
+		int others = 0;
+
+		for (int j = 0; j < 200; j++) {
+			submit(clients[0], TR_ECHO, 1, 0);
+			wait_event(clients[0]);
+		}
+		submit(clients[i], TR_ECHO, 2, 0);
+		while (tr_poll(clients[i], &event, 1) == 0 && others < 1000000) {
+			submit(clients[0], TR_ECHO, 1, 0);
+			wait_event(clients[0]);
+			others++;
+		}
+		assert_int_equal(event.kind, TR_EVENT_ECHO);
+		event.kind = 0;
+	}
+	for (int i = 0; i < 64; i++)
+		tr_close(clients[i]);
+	test_daemon_stop(&served, 0);
+}
+
+/* Pauses of all lengths around the spins of both ends: no wake-up is lost. */
+static void test_sleep_wake(void **state)
+{
+	struct tr_open_options options = {.size = sizeof options, .spin_ns = 1000};
+	struct tr_client *client;
+	uint32_t n;
+
+	(void)state;
+	test_daemon_init(&served);
+	served.front_config.spin_ns = 1000;
+	test_daemon_start(&served, false);
+	assert_int_equal(tr_open(&client, served.path, &options), 0);
+	for (int i = 0; i < 1500; i++) {
+		struct timespec nap = {.tv_nsec = i % 97 * 1000};
+		uint64_t before = clock_now();
+
+		nanosleep(&nap, NULL);
+		if (i % 3)
+			submit(client, TR_ECHO, 1, 0), wait_event(client);
+		else
+			collect(client, submit(client, TR_GENERATE, 1, 9), 1, &n);
+		/* A lost wake-up would cost 100 ms here, 250 ms at the client. */
+		if (clock_now() - before > 90000000)
+			print_message("round %d took %llu us\n", i,
+				      (unsigned long long)(clock_now() - before) / 1000);
+	}
+	assert_true(load_relaxed_u64(&front_counts(served.front)->sleeps) > 100);
+	assert_true(load_relaxed_u64(&front_counts(served.front)->wakes) > 100);
+	tr_close(client);
+	test_daemon_stop(&served, 0);
+}
+
+/* ---- the control socket ---- */
+
+static void test_profiles(void **state)
+{
+	static const uint32_t stops[] = {8}; /* what follows 1 in the chain */
+	struct tr_sampling sampling = {.size = sizeof sampling, .temperature = 1, .top_p = 1, .penalty = 1};
+	struct tr_profile profile = {.size = sizeof profile, .max_new = 11, .sampling = &sampling};
+	struct tr_request request = {.size = sizeof request, .op = TR_GENERATE, .n_tokens = 1, .tokens = {1}};
+	struct tr_client *client;
+	struct tr_event event;
+	uint8_t number = 0;
+	uint32_t n;
+
+	(void)state;
+	start();
+	client = open_client();
+	assert_int_equal(tr_profile(client, &profile, &number), 0);
+	assert_int_equal(number, 1);
+	request.profile = number;
+	event = run_block(client, &request, 1, &n);
+	assert_int_equal(n, 11);
+	profile.stop_ids = stops;
+	profile.n_stop_ids = 1;
+	assert_int_equal(tr_profile(client, &profile, &number), 0);
+	request.profile = number;
+	event = run_block(client, &request, 1, &n);
+	assert_int_equal(n, 1);
+	assert_int_equal(event.finish, TR_FINISH_STOP);
+	sampling.top_p = 2;
+	assert_int_equal(tr_profile(client, &profile, &number), -EINVAL);
+	sampling.top_p = 1;
+	for (int i = 3; i < PROFILE_COUNT; i++)
+		assert_int_equal(tr_profile(client, &profile, &number), 0);
+	assert_int_equal(number, 255);
+	assert_int_equal(tr_profile(client, &profile, &number), -ENOSPC);
+	tr_close(client);
+	test_daemon_stop(&served, 0);
+}
+
+static void test_texts(void **state)
+{
+	enum { LONG = 1 << 20 };
+	char *text = malloc(LONG), *back = malloc(LONG);
+	uint32_t *tokens = malloc(LONG * sizeof *tokens);
+	struct tr_model_info info = {.size = sizeof info};
+	struct tr_client *client;
+	size_t n = 0, bytes = 0;
+
+	(void)state;
+	test_daemon_init(&served);
+	test_daemon_start(&served, true);
+	client = open_client();
+	assert_int_equal(tr_model_info(client, 0, &info), 0);
+	assert_int_equal(info.state, TR_MODEL_LOADING);
+	assert_int_equal(tr_tokenize(client, 0, "a", 1, 0, tokens, LONG, &n), -EAGAIN);
+	test_daemon_ready(&served, WIRE_MODEL_READY);
+	assert_int_equal(tr_model_info(client, 0, &info), 0);
+	assert_int_equal(info.vocab, FAKE_VOCAB);
+	assert_int_equal(info.n_stop_ids, 2);
+	assert_int_equal(info.stop_ids[1], 3);
+	assert_string_equal(info.name, "made-up");
+	assert_int_equal(tr_model_info(client, 1, &info), -ENOENT);
+	for (int i = 0; i < LONG; i++)
+		text[i] = (char)(i * 31 + i / 256);
+	assert_int_equal(tr_tokenize(client, 0, text, LONG, 0, tokens, LONG, &n), 0);
+	assert_int_equal(n, LONG);
+	for (int i = 0; i < LONG; i++)
+		assert_int_equal(tokens[i], (unsigned char)text[i]);
+	assert_int_equal(tr_detokenize(client, 0, tokens, LONG / 4, 0, back, LONG, &bytes), 0);
+	assert_int_equal(bytes, LONG / 4);
+	assert_memory_equal(back, text, LONG / 4);
+	assert_int_equal(tr_tokenize(client, 0, text, 0, 0, tokens, LONG, &n), 0);
+	assert_int_equal(n, 0);
+	assert_int_equal(tr_tokenize(client, 2, text, 1, 0, tokens, LONG, &n), -ENOENT);
+	assert_int_equal(tr_status(client, back, LONG, &bytes), 0);
+	assert_string_equal(back, "{\"channels\": 1}");
+	tr_close(client);
+	test_daemon_stop(&served, 0);
+	free(text);
+	free(back);
+	free(tokens);
+}
+
+/* ---- drain ---- */
+
+static void test_drain(void **state)
+{
+	struct tr_client *client, *idle;
+	struct tr_event event;
+	uint64_t first, second;
+	uint32_t n;
+
+	(void)state;
+	start();
+	client = open_client();
+	idle = open_client();
+	store_relaxed_u32(&served.engine.paused, 1);
+	first = submit(client, TR_GENERATE, 1, 5);
+	wait_for_count(&front_counts(served.front)->submitted, 1);
+	server_close_listener(served.server);
+	front_drain(served.front, clock_now() + UINT64_C(10000000000));
+	pause_ms(20);
+	second = submit(client, TR_GENERATE, 1, 5);
+	event = wait_event(client);
+	assert_int_equal(event.id, second);
+	assert_int_equal(event.reason, WIRE_REASON_SHUTDOWN);
+	assert_int_equal(tr_open(&(struct tr_client *){NULL}, served.path, NULL), -ECONNREFUSED);
+	store_relaxed_u32(&served.engine.paused, 0);
+	event = collect(client, first, 1, &n);
+	assert_int_equal(n, 5);
+	test_daemon_stop(&served, 10000);
+	event.size = sizeof event;
+	assert_int_equal(tr_wait(client, &event, 1, 1000000000), -ECONNRESET);
+	assert_int_equal(tr_end_reason(client), WIRE_REASON_SHUTDOWN);
+	tr_close(client);
+	tr_close(idle);
+}
+
+static void test_drain_late(void **state)
+{
+	struct tr_client *client;
+	struct tr_event event;
+	uint64_t id;
+
+	(void)state;
+	start();
+	client = open_client();
+	store_relaxed_u32(&served.engine.paused, 1);
+	id = submit(client, TR_GENERATE, 1, 5);
+	wait_for_count(&front_counts(served.front)->submitted, 1);
+	test_daemon_stop(&served, 30);
+	event = wait_event(client);
+	assert_int_equal(event.id, id);
+	assert_int_equal(event.finish, TR_FINISH_SHUTDOWN);
+	assert_int_equal(event.status, -ESHUTDOWN);
+	tr_close(client);
+}
+
+/* ---- the front's thread allocates nothing ---- */
+
+static void test_no_allocation(void **state)
+{
+	struct tr_client *client;
+	uint32_t n;
+
+	(void)state;
+	if (!allocation_checked())
+		skip();
+	test_daemon_init(&served);
+	served.no_allocation = true;
+	test_daemon_start(&served, false);
+	for (int round = 0; round < 20; round++) {
+		uint8_t number;
+		struct tr_profile profile = {.size = sizeof profile, .max_new = 11};
+
+		client = open_client();
+		assert_int_equal(tr_profile(client, &profile, &number), 0);
+		for (int i = 0; i < 50; i++) {
+			submit(client, TR_ECHO, 1, 0);
+			wait_event(client);
+			collect(client, submit(client, TR_GENERATE, 1, 100), 1, &n);
+		}
+		submit(client, TR_GENERATE, 1, 60000);
+		tr_close(client);
+	}
+	test_daemon_stop(&served, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_echo),
+	    cmocka_unit_test(test_echo),          cmocka_unit_test(test_generate),
+	    cmocka_unit_test(test_long_prompt),   cmocka_unit_test(test_score),
+	    cmocka_unit_test(test_refusals),      cmocka_unit_test(test_queue_full),
+	    cmocka_unit_test(test_loading),       cmocka_unit_test(test_load_failed),
+	    cmocka_unit_test(test_cancel),        cmocka_unit_test(test_stall),
+	    cmocka_unit_test(test_slow_reader),   cmocka_unit_test(test_full_rings),
+	    cmocka_unit_test(test_many_channels), cmocka_unit_test(test_parked),
+	    cmocka_unit_test(test_sleep_wake),    cmocka_unit_test(test_profiles),
+	    cmocka_unit_test(test_texts),         cmocka_unit_test(test_drain),
+	    cmocka_unit_test(test_drain_late),    cmocka_unit_test(test_no_allocation),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
