@@ -6,7 +6,8 @@
 
 #include "kernels/backend_ops.h"
 
-static const struct backend_ops *const kinds[] = {&backend_ref_int8_ops, &backend_ref_f32_ops};
+static const struct backend_ops *const kinds[] = {&backend_ref_int8_ops, &backend_ref_f32_ops,
+						  &backend_cpu_ops};
 
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 

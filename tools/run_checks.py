@@ -27,12 +27,14 @@ FUZZ_SECONDS = int(os.environ.get("TOKENRING_FUZZ_SECONDS", "120"))
 LOG_TAIL = 40
 NOTHING_OPTIONAL = [f"-D{name}=disabled" for name in ("uring", "dpdk", "cuda", "http", "systemd")]
 
+# gcc's sanitizers make its own warnings wrong, so that they are no errors there.
 # stage: compiler, options, suites to run (None: all but those by name only), factor on timeouts
 STAGES = {
     "gcc-release": ("gcc", ["-Dbuildtype=release"], None, 1),
     "clang-release": ("clang-19", ["-Dbuildtype=release"], ["fast"], 1),
-    "asan": ("gcc", ["-Dbuildtype=debugoptimized", "-Db_sanitize=address,undefined"], ["fast", "asan"], 4),
-    "tsan": ("clang-19", ["-Dbuildtype=debugoptimized", "-Db_sanitize=thread", "-Db_lundef=false"], ["tsan"], 8),
+    "asan": ("gcc", ["-Dbuildtype=debugoptimized", "-Db_sanitize=address,undefined", "-Dwerror=false"],
+             ["fast", "asan"], 10),
+    "tsan": ("clang-19", ["-Dbuildtype=debugoptimized", "-Db_sanitize=thread", "-Db_lundef=false"], ["tsan"], 10),
     "bare": ("gcc", ["-Dbuildtype=debug", *NOTHING_OPTIONAL], ["fast"], 1),
 }
 FAST = {"debug": ("gcc", ["-Dbuildtype=debug"], ["fast"], 1)}
@@ -86,7 +88,8 @@ def build(stage, compiler, options, results, targets=()):
         mark.write_text(wanted, encoding="utf-8")
     done = run(["ninja", "-C", str(folder), *targets])
     if done.returncode:
-        results.fail(f"{stage}:build", done.stdout)
+        complaints = [line for line in done.stdout.splitlines() if not re.match(r"\[\d+/\d+\] ", line)]
+        results.fail(f"{stage}:build", "\n".join(line[:300] for line in complaints))
         return False
     results.passed += 1
     return True

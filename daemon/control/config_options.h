@@ -50,13 +50,13 @@
 	X(number, max_step_us, "microseconds", 100, 60000000, "50000", "", 0,                                \
 	  "bound on the time that one step takes")                                                           \
 	X(number, max_clients, "channels", 1, 65536, "512", "", 0, "channels open at once")                  \
-	X(number, max_clients_per_uid, "channels", 1, 65536, "128", "", 0,                                   \
+	X(number, max_clients_per_uid, "channels", 1, 65536, "128", "", 1,                                   \
 	  "channels open at once for one user")                                                              \
-	X(number, max_half_open_per_uid, "channels", 1, 1024, "16", "", 0,                                   \
+	X(number, max_half_open_per_uid, "channels", 1, 1024, "16", "", 1,                                   \
 	  "channels of one user that are being set up at once")                                              \
-	X(bytes, memory_per_uid, "bytes", 2097152, INT64_MAX, "1G", "", 0,                                   \
+	X(bytes, memory_per_uid, "bytes", 2097152, INT64_MAX, "1G", "", 1,                                   \
 	  "memory of the channels of one user, also of closed ones while their process runs")                \
-	X(uids, tenant_uids, "", 0, 64, "", "", 0,                                                           \
+	X(uids, tenant_uids, "", 0, 64, "", "", 1,                                                           \
 	  "users whose requests may name a tenant other than themselves, such as 991,1000")                  \
 	X(number, max_inflight, "requests", 1, 32768, "64", "", 0, "requests in flight on one channel")      \
 	X(number, sq_slots, "slots", 8, 65536, "256", "", 0, "slots of a submission ring, a power of two")   \
@@ -68,7 +68,7 @@
 	  "how long an idle daemon polls before it sleeps; a wake-up costs 15 to 50 microseconds")           \
 	X(number, client_stall_ms, "milliseconds", 10, 3600000, "1000", "", 1,                               \
 	  "a request ends when its client has not collected its tokens for this long")                       \
-	X(number, map_timeout_ms, "milliseconds", 10, 60000, "1000", "", 0,                                  \
+	X(number, map_timeout_ms, "milliseconds", 10, 60000, "1000", "", 1,                                  \
 	  "a client must have mapped its channel within this time")                                          \
 	X(number, drain_ms, "milliseconds", 0, 3600000, "5000", "", 1,                                       \
 	  "how long a daemon that is told to stop lets running requests finish")                             \

@@ -267,7 +267,7 @@ static void serve(struct fake_daemon *fake)
 		idle = turn(fake) ? 0 : idle + 1;
 		if (idle % 64 == 63)
 			read_socket(fake);
-		if (idle > IDLE_TURNS_BEFORE_SLEEP && fake->socket >= 0) {
+		if (idle > IDLE_TURNS_BEFORE_SLEEP && fake->socket >= 0 && !has_flag(fake, FAKE_AWAKE)) {
 			sleep_briefly(fake);
 			idle = IDLE_TURNS_BEFORE_SLEEP - 32;
 		}

@@ -15,7 +15,8 @@ enum fake_flag {
 	FAKE_NO_CONSUME = 4, /* submissions stay in the ring */
 	FAKE_REFUSE = 8,     /* END instead of an offer */
 	FAKE_BAD_HEADER = 16,
-	FAKE_END = 32, /* END with fake->end_reason, then hang up */
+	FAKE_END = 32,   /* END with fake->end_reason, then hang up */
+	FAKE_AWAKE = 64, /* never sleeps */
 };
 
 struct fake_daemon;

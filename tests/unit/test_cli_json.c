@@ -31,9 +31,11 @@ static void test_numbers(void **state)
 
 static void test_texts(void **state)
 {
-	char text[16] = "old";
+	char text[32] = "old";
 	assert_true(json_text(status, "file", text, sizeof text));
 	assert_string_equal(text, "/a \"b\"/c");
+	assert_true(json_text("{\"k\":\"a\\u0022\\n\\u00e9\\/\\u00\"}", "k", text, sizeof text));
+	assert_string_equal(text, "a\"\n?/");
 	assert_true(json_text(status, "state", text, 6));
 	assert_string_equal(text, "ready");
 	assert_false(json_text(status, "state", text, 5));

@@ -20,7 +20,7 @@ struct answer {
 	/* private */
 	int output_error;
 	bool cancel_sent;
-	char last_byte;
+	char last_byte; /* written; 0: none yet */
 	struct answer_scored *scored;
 	size_t n_scored, scored_capacity;
 };

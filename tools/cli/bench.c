@@ -44,8 +44,7 @@ static void read_status(struct bench *b)
 	free(json);
 }
 
-/* From the file's shapes if it can be read; else every parameter once. */
-static enum exit_code read_work(struct bench *b)
+enum exit_code bench_read_work(struct bench *b)
 {
 	char why[512];
 	struct gguf *file;
@@ -79,12 +78,8 @@ enum exit_code bench_open(const struct bench_options *options, struct bench *ret
 	read_status(&b);
 	if (options->threads)
 		b.threads = (unsigned)options->threads;
-	code = read_work(&b);
-	if (code)
-		tr_close(b.client);
-	else
-		*ret = b;
-	return code;
+	*ret = b;
+	return EXIT_DONE;
 }
 
 void bench_close(struct bench *bench)

@@ -41,6 +41,10 @@ struct series {
 /* Connects, waits for the model, and finds threads, ring sizes and the model's file in the status. Complains
  * on failure. */
 enum exit_code bench_open(const struct bench_options *options, struct bench *ret);
+/* Finds what a token costs: from the shapes in the model's file if it can be read; else, with a remark, every
+ * parameter once. Complains if the file of --model cannot be read. */
+enum exit_code bench_read_work(struct bench *bench);
+
 void bench_close(struct bench *bench);
 
 void bench_print(const struct bench *bench, const struct figure *figure);

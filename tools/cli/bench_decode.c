@@ -106,7 +106,8 @@ static enum exit_code run_bench_decode(const void *options, const struct positio
 	enum exit_code code = bench_open(o, &d.bench);
 	if (code)
 		return code;
-	if (o->streams > tr_max_inflight(d.bench.client))
+	code = bench_read_work(&d.bench);
+	if (!code && o->streams > tr_max_inflight(d.bench.client))
 		code = complain("%llu streams do not fit one channel: max_inflight is %u",
 				(unsigned long long)o->streams, tr_max_inflight(d.bench.client));
 	else

@@ -133,6 +133,9 @@ enum exit_code bench_generate(struct bench *bench, struct generation *g)
 					g->n_new);
 	g->first_s = 1e-9 * (double)(run.opened_ns - run.submitted_ns);
 	double window_s = 1e-9 * (double)(run.closed_ns - run.opened_ns);
-	g->rate = window_s > 0 ? (double)run.in_window / window_s : 0;
+	if (g->n_new > 1 && (window_s <= 0 || !run.in_window))
+		return complain(
+		    "the tokens came too fast to time them; ask for longer answers with --tokens");
+	g->rate = g->n_new > 1 ? (double)run.in_window / window_s : 0;
 	return EXIT_DONE;
 }

@@ -58,6 +58,7 @@ static enum exit_code run_bench_prefill(const void *options, const struct positi
 	enum exit_code code = bench_open(o, &p.bench);
 	if (code)
 		return code;
+	code = bench_read_work(&p.bench);
 	for (unsigned round = 0; round <= o->rounds && !code; round++)
 		code = one_round(&p, round);
 	if (!code)

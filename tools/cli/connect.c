@@ -101,21 +101,35 @@ char *connect_status(struct tr_client *client, int *ret_error)
 	}
 }
 
-/* One line, overwritten on a terminal: the state of loading, as far as the daemon tells it. */
-static void show_progress(struct tr_client *client, double seconds)
+/* What the daemon is doing, for the progress line. */
+static void describe_loading(struct tr_client *client, char *text, size_t bytes)
 {
 	int error;
+	char state[16] = "";
 	double share = -1;
 	char *json = connect_status(client, &error);
-	if (json)
+	if (json) {
 		json_number(json, "progress", &share);
+		json_text(json, "state", state, sizeof state);
+	}
 	free(json);
-	if (share >= 0)
-		fprintf(stderr, "%sthe model is loading: %.0f %% after %.0f s", isatty(2) ? "\r" : "",
-			100 * share, seconds);
+	if (!strcmp(state, "warming"))
+		snprintf(text, bytes, "the model is loaded and runs every batch shape once");
+	else if (share >= 0)
+		snprintf(text, bytes, "the model is loading: %.0f %%", 100 * share);
 	else
-		fprintf(stderr, "%sthe model is loading: %.0f s", isatty(2) ? "\r" : "", seconds);
-	fputs(isatty(2) ? "" : "\n", stderr);
+		snprintf(text, bytes, "the model is loading");
+}
+
+/* One line, overwritten on a terminal. */
+static void show_progress(struct tr_client *client, double seconds)
+{
+	char text[80];
+	describe_loading(client, text, sizeof text);
+	if (isatty(STDERR_FILENO))
+		fprintf(stderr, "\r%-55s %.0f s", text, seconds);
+	else
+		fprintf(stderr, "%s (%.0f s)\n", text, seconds);
 }
 
 static double now_s(void)
@@ -128,7 +142,7 @@ static double now_s(void)
 static enum exit_code wait_for_model(struct tr_client *client, struct tr_model_info *info)
 {
 	double start = now_s(), shown = start;
-	double interval = isatty(2) ? 0.5 : 5;
+	double interval = isatty(STDERR_FILENO) ? 0.5 : 5;
 	for (;;) {
 		*info = (struct tr_model_info){.size = sizeof *info};
 		int r = tr_model_info(client, 0, info);
@@ -136,7 +150,7 @@ static enum exit_code wait_for_model(struct tr_client *client, struct tr_model_i
 			return complain_call(client, "cannot ask for the model", r);
 		double now = now_s();
 		if (info->state != TR_MODEL_LOADING) {
-			if (shown > start && isatty(2))
+			if (shown > start && isatty(STDERR_FILENO))
 				fputc('\n', stderr);
 			return info->state == TR_MODEL_READY
 				   ? EXIT_DONE

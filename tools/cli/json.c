@@ -47,6 +47,21 @@ bool json_number(const char *json, const char *key, double *ret)
 	return true;
 }
 
+/* The byte that an escape stands for, past the backslash at `*at`; of \uXXXX only ASCII is kept. */
+static char unescape(const char **at)
+{
+	static const char letters[] = "n\nt\tr\rb\bf\f";
+	const char *found = strchr(letters, **at);
+	if (**at == 'u') {
+		char digits[5] = {0};
+		for (int i = 0; i < 4 && isxdigit((unsigned char)(*at)[1]); i++)
+			digits[i] = *++*at;
+		unsigned long code = strtoul(digits, NULL, 16);
+		return code < 0x80 ? (char)code : '?';
+	}
+	return found && (found - letters) % 2 == 0 ? found[1] : **at;
+}
+
 bool json_text(const char *json, const char *key, char *ret, size_t bytes)
 {
 	const char *value = find_value(json, key);
@@ -55,9 +70,10 @@ bool json_text(const char *json, const char *key, char *ret, size_t bytes)
 		return false;
 	size_t n = 0;
 	for (const char *at = value + 1; at < end - 1; at++) {
-		if (*at == '\\')
-			at++;
-		ret[n++] = *at;
+		if (*at == '\\' && at++)
+			ret[n++] = unescape(&at);
+		else
+			ret[n++] = *at;
 	}
 	ret[n] = 0;
 	return true;

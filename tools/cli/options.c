@@ -101,7 +101,7 @@ static int set(struct parse *p, const struct option_row *row, const char *value)
 static int take(struct parse *p, const struct option_row *row, const char *attached)
 {
 	if (row->type == OPTION_FLAG)
-		return attached ? usage(p, "--%s takes no value", row->name) : set(p, row, NULL);
+		return attached ? usage(p, "--%s takes no value", row->name) : set(p, row, "");
 	if (!attached && p->next == p->argc)
 		return usage(p, "--%s wants a value: %s", row->name, row->value);
 	return set(p, row, attached ? attached : p->argv[p->next++]);

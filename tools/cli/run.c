@@ -166,7 +166,7 @@ static void print_statistics(const struct run *run, const struct answer *a)
 /* A shell prompt belongs on a line of its own; --raw leaves the bytes as they came. */
 static void end_line(const struct run *run, const struct answer *answer)
 {
-	if (!run->options->raw && !answer->output_error && answer->n_tokens && answer->last_byte != '\n')
+	if (!run->options->raw && !answer->output_error && answer->last_byte && answer->last_byte != '\n')
 		puts("");
 	fflush(stdout);
 }

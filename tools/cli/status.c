@@ -8,7 +8,7 @@
 
 struct status_options {
 	struct common common;
-	bool json;
+	bool json, wait;
 };
 
 static enum exit_code print_status(struct tr_client *client, bool json)
@@ -30,7 +30,9 @@ static enum exit_code run_status(const void *options, const struct positionals *
 {
 	const struct status_options *o = options;
 	struct tr_client *client;
-	enum exit_code code = connect_daemon(o->common.socket, &client);
+	struct tr_model_info info;
+	enum exit_code code = o->wait ? connect_ready(o->common.socket, &client, &info)
+				      : connect_daemon(o->common.socket, &client);
 	if (code)
 		return code;
 	code = print_status(client, o->json);
@@ -41,6 +43,8 @@ static enum exit_code run_status(const void *options, const struct positionals *
 static const struct option_row rows[] = {
     {"json", 0, OPTION_FLAG, offsetof(struct status_options, json), NULL, 0, 0,
      "one JSON object on one line"},
+    {"wait", 'w', OPTION_FLAG, offsetof(struct status_options, wait), NULL, 0, 0,
+     "until the model is loaded"},
     COMMON_OPTIONS,
 };
 

@@ -1,0 +1,116 @@
+/* What an instruction set provides: the table of kernels behind the backend "cpu", and the layouts they
+ * share.
+ *
+ * Each isa_*.c includes isa_body.inc over its own vector type, so that the arithmetic is written once; all
+ * tables give equal bits (docs/numerics.md). Thread rule: pure functions on the caller's memory; the caller
+ * has FTZ and DAZ on. No function allocates or blocks. */
+#ifndef TOKENRING_KERNELS_CPU_ISA_H
+#define TOKENRING_KERNELS_CPU_ISA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/tape.h"
+
+enum {
+	PANEL_ROWS = 32, /* rows of a weight that lie side by side, two groups of 16 lanes */
+	TILE_ROWS = 8,   /* most activation rows a matmul kernel takes at once */
+	TILE_SIZES = 4,  /* kernels for 1, 2, 4 and 8 rows */
+	QUERY_ROWS = 8,  /* most query vectors an attention call takes */
+};
+
+/* Layouts of 32 rows by 32 columns. An s is the group of 16 rows, a lane is a row of it.
+ *
+ *   header    of a block, both groups in each field
+ *   super     kinds with K: 128 bytes before every 8 blocks: f16 d[32], f16 dmin[32]
+ *   nibbles   s * 256 + j * 64 + lane * 4 + c: low columns 8 j + c, high columns 8 j + 4 + c    (c = 0..3)
+ *   bytes     s * 512 + j * 64 + lane * 4 + c: columns 4 j + c
+ *
+ * Floats: a column is 32 values, columns ascending. */
+enum panel_kind {
+	PANEL_4_0, /* f16 d[32]; nibbles biased by 8 */
+	PANEL_4_1, /* f16 d[32], m[32]; nibbles */
+	PANEL_4_K, /* super; u8 scale[32], min[32]; nibbles; d = d * scale, m = -dmin * min */
+	PANEL_8_0, /* f16 d[32]; bytes biased by 128 */
+	PANEL_8_1, /* f16 d[32], m[32]; bytes */
+	PANEL_8_K, /* super; u8 scale[32], min[32]; bytes */
+	PANEL_8_S, /* f16 d[32]; s8 scale_lo[32], scale_hi[32], one for 16 columns; bytes biased by 128 */
+	PANEL_8_M, /* f16 d[32], m[32]; s8 scale_lo[32], scale_hi[32], min_lo[32], min_hi[32]; bytes */
+	PANEL_F32,
+	PANEL_F16,
+	PANEL_BF16,
+	PANEL_KINDS
+};
+
+/* Quantised activations. A tile of T rows has, for each block of 32 columns, T * ACT_BLOCK_BYTES:
+ *   s8 q[T][32], f32 s[T], f32 s*S[T], i32 -8 S[T], i32 -128 S[T], i32 S_lo[T], i32 S_hi[T]
+ * where S is the sum of q, S_lo of its first 16. Rows of one matrix are cut into tiles of 8, then 4, 2, 1;
+ * the tile that begins at row r lies at r * blocks * ACT_BLOCK_BYTES whatever its size. */
+enum { ACT_BLOCK_BYTES = 56 };
+
+/* y[t * ldy + 0..31] = panel x row t. `k`: columns. Quantised kinds read `x` as a tile; float kinds as rows
+ * of k f32. */
+typedef void matmul_panel(const uint8_t *panel, uint32_t k, const void *x, float *y, size_t ldy);
+
+/* Keys and values of one kv head, in blocks of 32 tokens: block id b at k + b * block_elements. */
+struct attention_source {
+	const uint16_t *k, *v; /* f16: block 0's (dk, 32) and (32, dv) of this head */
+	size_t block_elements;
+	const uint32_t *table; /* block ids by position / 32 */
+	uint32_t dk, dv;
+	float scale, softcap; /* softcap 0: none */
+};
+
+/* One query vector against the keys [first, end) of one segment; end > first. */
+struct attention_query {
+	const float *q; /* (dk) */
+	uint32_t first, end;
+	float *o; /* (dv) out: sums weighted by exp(score - m); 64-byte aligned, dv rounded up to 16 */
+	float m, l;
+};
+
+struct cpu_isa {
+	const char *name;
+	uint32_t macs_per_us; /* a careful guess of one thread's pace, for the poll callback */
+	uint32_t query_rows;  /* query vectors a call of `attend` likes best */
+
+	/* Row `row` of a tile of `rows`; k a multiple of 32. False: a value is not finite (its block is
+	 * zeros). */
+	bool (*quantise)(const float *x, uint32_t k, void *tile, uint32_t row, uint32_t rows);
+	matmul_panel *matmul[PANEL_KINDS][TILE_SIZES];
+
+	/* y = (x * r) * (w or 1 + w); x and y may be the same. w NULL: ones, whatever plus_one says. */
+	void (*norm_rms)(const float *x, const float *w, bool plus_one, uint32_t n, float eps, float *y);
+	void (*add)(const float *a, const float *b, uint32_t n, float *y);
+	void (*mul)(const float *a, const float *b, uint32_t n, float *y);
+	void (*scale)(const float *a, float scale, uint32_t n, float *y);
+	/* y += scale * x, one FMA an element. */
+	void (*fma)(float scale, const float *x, uint32_t n, float *y);
+	/* y = act(x), times u unless NULL; x clamped to limit first if it is above 0. y may be x or u. */
+	void (*act)(enum tape_act, float limit, const float *x, const float *u, uint32_t n, float *y);
+	/* Turns n pairs: (x[2 i], x[2 i + 1]) if `pairs`, else (x[i], x[n + i]). */
+	void (*rope)(float *x, const float *cosine, const float *sine, uint32_t n, bool pairs);
+	/* n f32 to f16 at dst[i * stride]. False: a value is not finite in f16. */
+	bool (*store_f16)(const float *x, uint32_t n, uint16_t *dst, size_t stride);
+	bool (*finite)(const float *x, uint32_t n);
+
+	/* Up to QUERY_ROWS queries, all within the segment of 256 keys that begins at `segment`. */
+	void (*attend)(const struct attention_source *, struct attention_query *, uint32_t n,
+		       uint32_t segment);
+	/* Merges a later segment's (m, l, o) into (M, L, O). */
+	void (*merge)(float *M, float *L, float *O, const struct attention_query *, uint32_t dv);
+	/* y = O / L */
+	void (*divide)(const float *O, float L, uint32_t dv, float *y);
+
+	/* Reads `bytes` (a multiple of 256) once; the result only keeps the reads alive. */
+	uint32_t (*read)(const uint8_t *, size_t bytes);
+	/* Integer multiply-adds on registers: `rounds` times a fixed number, which is returned in all. */
+	uint64_t (*int8_peak)(uint32_t rounds);
+};
+
+extern const struct cpu_isa cpu_isa_generic;
+extern const struct cpu_isa cpu_isa_avx2;
+extern const struct cpu_isa cpu_isa_avx512vnni;
+
+#endif

@@ -1,0 +1,306 @@
+/* Attention kernels over the vector type of vec.h: keys in lanes for scores, values in lanes for
+ * the weighted sum, up to VEC_QUERY_ROWS queries on each loaded key and value.
+ *
+ * A masked key contributes fma(+0, +0, o) in the contract, which changes nothing but -0 to +0 and does so
+ * once: masked keys are left out and one +0 is added on their side of the unmasked ones. */
+#ifndef TOKENRING_KERNELS_CPU_ISA_ATTENTION_H
+#define TOKENRING_KERNELS_CPU_ISA_ATTENTION_H
+
+#include "kernels/contract.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/panel_layout.h"
+#include "kernels/cpu/vec.h"
+
+/* The contract's exponential, lane by lane. */
+PANEL_INLINE vf vf_exp(vf x)
+{
+	const vf magic = vf_set1(12582912.0f);
+	vf y = vf_if_less(vf_set1(89.0f), x, vf_set1(89.0f), x);
+	vf t = vf_fma(y, vf_set1(1.44269504088896341f), magic);
+	vf n = vf_sub(t, magic);
+	vf r = vf_fma(n, vf_set1(-0.693359375f), y);
+	r = vf_fma(n, vf_set1(2.12194440e-4f), r);
+
+	vf p = vf_fma(vf_set1(1.9875691500e-4f), r, vf_set1(1.3981999507e-3f));
+	p = vf_fma(p, r, vf_set1(8.3334519073e-3f));
+	p = vf_fma(p, r, vf_set1(4.1665795894e-2f));
+	p = vf_fma(p, r, vf_set1(1.6666665459e-1f));
+	p = vf_fma(p, r, vf_set1(5.0000001201e-1f));
+	p = vf_add(vf_fma(p, vf_mul(r, r), r), vf_set1(1.0f));
+
+	vi low = vi_sub(vf_bits(t), vi_set1(0x4b400000 - 254));
+	vi half = vi_and(vi_shift_right(low, 1), 0xff);
+	vi other = vi_and(vi_sub(low, half), 0xff);
+	vf e =
+	    vf_mul(vf_mul(p, vf_from_bits(vi_shift_left(half, 23))), vf_from_bits(vi_shift_left(other, 23)));
+	return vf_if_less(x, vf_set1(-87.0f), vf_zero(), e);
+}
+
+/* A tile of 32 keys for up to VEC_QUERY_ROWS queries. */
+struct score_tile {
+	float score[VEC_QUERY_ROWS][TAPE_KV_BLOCK]; /* then the weights p */
+	float alpha[VEC_QUERY_ROWS];
+	int first[VEC_QUERY_ROWS], end[VEC_QUERY_ROWS]; /* unmasked keys of the tile */
+};
+
+/* score = FMA chain over d ascending. */
+PANEL_INLINE void raw_scores(const int T, const struct attention_query *query, const uint16_t *k, uint32_t dk,
+			     struct score_tile *tile)
+{
+	vf acc[VEC_QUERY_ROWS][2];
+
+	VEC_UNROLL(8)
+	for (int t = 0; t < T; t++)
+		acc[t][0] = acc[t][1] = vf_zero();
+	for (uint32_t d = 0; d < dk; d++) {
+		vf k0 = vf_from_f16(k + (size_t)d * TAPE_KV_BLOCK);
+		vf k1 = vf_from_f16(k + (size_t)d * TAPE_KV_BLOCK + 16);
+		VEC_UNROLL(8)
+		for (int t = 0; t < T; t++) {
+			vf q = vf_set1(query[t].q[d]);
+			acc[t][0] = vf_fma(q, k0, acc[t][0]);
+			acc[t][1] = vf_fma(q, k1, acc[t][1]);
+		}
+	}
+	VEC_UNROLL(8)
+	for (int t = 0; t < T; t++) {
+		vf_store(tile->score[t], acc[t][0]);
+		vf_store(tile->score[t] + 16, acc[t][1]);
+	}
+}
+
+/* Scores to weights of one query; updates its m and l. */
+static inline void weigh(const struct attention_source *source, struct attention_query *query, float *score,
+			 int first, int end, float *ret_alpha)
+{
+	const vf least = vf_set1(-INFINITY), scale = vf_set1(source->scale);
+	vf s0 = vf_mul(vf_load(score), scale), s1 = vf_mul(vf_load(score + 16), scale);
+
+	if (source->softcap != 0.0f) {
+		vf_store(score, s0);
+		vf_store(score + 16, s1);
+		for (int j = 0; j < TAPE_KV_BLOCK; j++)
+			score[j] = contract_softcap(score[j], source->softcap);
+		s0 = vf_load(score);
+		s1 = vf_load(score + 16);
+	}
+	vf most = vf_max(vf_keep(s0, least, first, end), vf_keep(s1, least, first - 16, end - 16));
+	float before = query->m, now = vf_max_lane(most);
+	float m = now > before ? now : before;
+
+	vf p0 = vf_keep(vf_exp(vf_sub(s0, vf_set1(m))), vf_zero(), first, end);
+	vf p1 = vf_keep(vf_exp(vf_sub(s1, vf_set1(m))), vf_zero(), first - 16, end - 16);
+	vf_store(score, p0);
+	vf_store(score + 16, p1);
+	/* exp(0) is 1 exactly, so an unchanged maximum needs none. */
+	float alpha = before == -INFINITY ? 0.0f : m == before ? 1.0f : contract_exp(before - m);
+	query->l = fmaf(query->l, alpha, vf_tree(vf_add(p0, p1)));
+	query->m = m;
+	*ret_alpha = alpha;
+}
+
+/* o = o * alpha, then o = fma(p_j, v_j, o) for j in [first, end), on C chunks of 16 values from column d. */
+PANEL_INLINE void weighted_chunks(const int T, const int C, const uint16_t *v, uint32_t dv, uint32_t d,
+				  int first, int end, float (*p)[TAPE_KV_BLOCK], const float *alpha,
+				  struct attention_query *query)
+{
+	vf o[VEC_QUERY_ROWS][VEC_VALUE_CHUNKS];
+
+	VEC_UNROLL(8)
+	for (int t = 0; t < T; t++)
+		VEC_UNROLL(4)
+	for (int c = 0; c < C; c++)
+		o[t][c] = vf_mul(vf_load(query[t].o + d + 16 * c), vf_set1(alpha[t]));
+	for (int j = first; j < end; j++) {
+		vf value[VEC_VALUE_CHUNKS];
+		VEC_UNROLL(4)
+		for (int c = 0; c < C; c++)
+			value[c] = vf_from_f16(v + (size_t)j * dv + d + 16 * c);
+		VEC_UNROLL(8)
+		for (int t = 0; t < T; t++) {
+			vf weight = vf_set1(p[t][j]);
+			VEC_UNROLL(4)
+			for (int c = 0; c < C; c++)
+				o[t][c] = vf_fma(weight, value[c], o[t][c]);
+		}
+	}
+	VEC_UNROLL(8)
+	for (int t = 0; t < T; t++)
+		VEC_UNROLL(4)
+	for (int c = 0; c < C; c++)
+		vf_store(query[t].o + d + 16 * c, o[t][c]);
+}
+
+/* The last dv mod 16 values. */
+static void weighted_tail(uint32_t n, const uint16_t *v, uint32_t dv, uint32_t d, int first, int end,
+			  const float *p, float alpha, float *o)
+{
+	vf sum = vf_mul(vf_load(o + d), vf_set1(alpha));
+
+	for (int j = first; j < end; j++) {
+		uint16_t padded[16] = {0};
+		memcpy(padded, v + (size_t)j * dv + d, n * sizeof *v);
+		sum = vf_fma(vf_set1(p[j]), vf_from_f16(padded), sum);
+	}
+	vf_store(o + d, sum);
+}
+
+PANEL_INLINE void weighted_values(const int T, const uint16_t *v, uint32_t dv, int first, int end,
+				  float (*p)[TAPE_KV_BLOCK], const float *alpha,
+				  struct attention_query *query)
+{
+	uint32_t d = 0;
+
+	for (; d + 16 * VEC_VALUE_CHUNKS <= dv; d += 16 * VEC_VALUE_CHUNKS)
+		weighted_chunks(T, VEC_VALUE_CHUNKS, v, dv, d, first, end, p, alpha, query);
+	for (; d + 16 <= dv; d += 16)
+		weighted_chunks(T, 1, v, dv, d, first, end, p, alpha, query);
+	if (d < dv)
+		for (int t = 0; t < T; t++)
+			weighted_tail(dv - d, v, dv, d, first, end, p[t], alpha[t], query[t].o);
+}
+
+static void add_zero(float *o, uint32_t dv)
+{
+	for (uint32_t d = 0; d < dv; d += 16)
+		vf_store(o + d, vf_add(vf_load(o + d), vf_zero()));
+}
+
+static void weighted_alone(const uint16_t *v, uint32_t dv, int first, int end, float *p, float alpha,
+			   struct attention_query *query)
+{
+	weighted_values(1, v, dv, first, end, (float(*)[TAPE_KV_BLOCK])p, &alpha, query);
+}
+
+/* Keys that all T queries see together are summed together; what only some see, query by query, before and
+ * after. */
+PANEL_INLINE void weigh_values(const int T, const struct attention_source *source, const uint16_t *v,
+			       struct score_tile *tile, struct attention_query *query)
+{
+	int first = 0, end = TAPE_KV_BLOCK;
+
+	for (int t = 0; t < T; t++) {
+		first = tile->first[t] > first ? tile->first[t] : first;
+		end = tile->end[t] < end ? tile->end[t] : end;
+	}
+	end = end < first ? first : end;
+	for (int t = 0; t < T; t++) {
+		int until = tile->end[t] < first ? tile->end[t] : first;
+		if (tile->first[t] == 0 && first == 0)
+			continue;
+		weighted_alone(v, source->dv, 0, 0, tile->score[t], tile->alpha[t], &query[t]);
+		if (tile->first[t] > 0)
+			add_zero(query[t].o, source->dv);
+		weighted_alone(v, source->dv, tile->first[t], until, tile->score[t], 1.0f, &query[t]);
+		tile->alpha[t] = 1.0f;
+	}
+	weighted_values(T, v, source->dv, first, end, tile->score, tile->alpha, query);
+	for (int t = 0; t < T; t++) {
+		if (tile->end[t] > end)
+			weighted_alone(v, source->dv, tile->first[t] > end ? tile->end[t] : end, tile->end[t],
+				       tile->score[t], 1.0f, &query[t]);
+		if (tile->end[t] < TAPE_KV_BLOCK)
+			add_zero(query[t].o, source->dv);
+	}
+}
+
+PANEL_INLINE void attend_tile(const int T, const struct attention_source *source, size_t block,
+			      struct score_tile *tile, struct attention_query *query)
+{
+	raw_scores(T, query, source->k + block, source->dk, tile);
+	for (int t = 0; t < T; t++)
+		weigh(source, &query[t], tile->score[t], tile->first[t], tile->end[t], &tile->alpha[t]);
+	weigh_values(T, source, source->v + block, tile, query);
+}
+
+static void attend_tile_alone(const struct attention_source *source, size_t block, int first, int end,
+			      struct attention_query *query)
+{
+	struct score_tile tile = {.first = {first}, .end = {end}};
+
+	if (first < end)
+		attend_tile(1, source, block, &tile, query);
+}
+
+static int clamp_to_tile(uint32_t key, uint32_t tile)
+{
+	return key <= tile ? 0 : key - tile >= TAPE_KV_BLOCK ? TAPE_KV_BLOCK : (int)(key - tile);
+}
+
+PANEL_INLINE void attend_queries(const int T, const struct attention_source *source,
+				 struct attention_query *query, uint32_t segment)
+{
+	for (int t = 0; t < T; t++) {
+		query[t].m = -INFINITY;
+		query[t].l = 0.0f;
+		memset(query[t].o, 0, (source->dv + 15) / 16 * 16 * sizeof *query[t].o);
+	}
+	for (uint32_t at = segment; at < segment + TAPE_KV_SEGMENT; at += TAPE_KV_BLOCK) {
+		struct score_tile tile;
+		int seen = 0;
+		for (int t = 0; t < T; t++) {
+			tile.first[t] = clamp_to_tile(query[t].first, at);
+			tile.end[t] = clamp_to_tile(query[t].end, at);
+			seen += tile.first[t] < tile.end[t];
+		}
+		if (!seen)
+			continue;
+		size_t block = source->table[at / TAPE_KV_BLOCK] * source->block_elements;
+		if (seen == T)
+			attend_tile(T, source, block, &tile, query);
+		else
+			for (int t = 0; t < T; t++)
+				attend_tile_alone(source, block, tile.first[t], tile.end[t], &query[t]);
+	}
+}
+
+#define ATTEND(T)                                                                                    \
+	static void attend_##T(const struct attention_source *source, struct attention_query *query, \
+			       uint32_t segment)                                                     \
+	{                                                                                            \
+		attend_queries(T, source, query, segment);                                           \
+	}
+ATTEND(1)
+ATTEND(2)
+#if VEC_QUERY_ROWS >= 3
+ATTEND(3)
+#endif
+#if VEC_QUERY_ROWS >= 6
+ATTEND(6)
+#endif
+
+static void isa_attend(const struct attention_source *source, struct attention_query *query, uint32_t n,
+		       uint32_t segment)
+{
+#if VEC_QUERY_ROWS >= 6
+	for (; n >= 6; n -= 6, query += 6)
+		attend_6(source, query, segment);
+#endif
+#if VEC_QUERY_ROWS >= 3
+	for (; n >= 3; n -= 3, query += 3)
+		attend_3(source, query, segment);
+#endif
+	for (; n >= 2; n -= 2, query += 2)
+		attend_2(source, query, segment);
+	if (n)
+		attend_1(source, query, segment);
+}
+
+static void isa_merge(float *M, float *L, float *O, const struct attention_query *from, uint32_t dv)
+{
+	float m = from->m > *M ? from->m : *M;
+	float a = contract_exp(*M - m), b = contract_exp(from->m - m);
+
+	*L = fmaf(from->l, b, *L * a);
+	*M = m;
+	for (uint32_t d = 0; d < dv; d++)
+		O[d] = fmaf(from->o[d], b, O[d] * a);
+}
+
+static void isa_divide(const float *O, float L, uint32_t dv, float *y)
+{
+	for (uint32_t d = 0; d < dv; d++)
+		y[d] = O[d] / L;
+}
+
+#endif

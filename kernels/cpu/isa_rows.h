@@ -1,0 +1,206 @@
+/* Row-wise kernels over the vector type of vec.h. Loops over contract_* functions are left to
+ * the compiler's vectoriser; what it does badly (reductions in the contract's lanes) is written out. */
+#ifndef TOKENRING_KERNELS_CPU_ISA_ROWS_H
+#define TOKENRING_KERNELS_CPU_ISA_ROWS_H
+
+#include "kernels/contract.h"
+#include "kernels/cpu/isa_attention.h"
+#include "kernels/cpu/isa_matmul.h"
+
+static bool isa_quantise(const float *x, uint32_t k, void *tile, uint32_t row, uint32_t rows)
+{
+	uint8_t *block = tile;
+	bool finite = true;
+
+	for (uint32_t b = 0; b < k / 32; b++, block += rows * ACT_BLOCK_BYTES) {
+		int8_t *q = (int8_t *)block + row * 32;
+		float *s = (float *)(block + rows * 32) + row;
+		int32_t *sums = (int32_t *)(block + rows * 40) + row, lo = 0, hi = 0;
+
+		finite &= !contract_quantise(x + 32 * b, q, s);
+		for (int i = 0; i < 16; i++)
+			lo += q[i];
+		for (int i = 16; i < 32; i++)
+			hi += q[i];
+		s[rows] = s[0] * (float)(lo + hi);
+		sums[0] = -8 * (lo + hi);
+		sums[rows] = -128 * (lo + hi);
+		sums[2 * rows] = lo;
+		sums[3 * rows] = hi;
+	}
+	return finite;
+}
+
+static void isa_norm_rms(const float *x, const float *w, bool plus_one, uint32_t n, float eps, float *y)
+{
+	const vf one = vf_set1(1.0f);
+	uint32_t whole = n / 16 * 16;
+	vf sum = vf_zero();
+
+	for (uint32_t i = 0; i < whole; i += 16)
+		sum = vf_fma(vf_load(x + i), vf_load(x + i), sum);
+	if (whole < n) {
+		vf last = vf_load_n(x + whole, n - whole);
+		sum = vf_fma(last, last, sum);
+	}
+	vf r = vf_set1(1.0f / sqrtf(vf_tree(sum) / (float)n + eps));
+	for (uint32_t i = 0; i < whole; i += 16) {
+		vf weight = w ? vf_load(w + i) : one;
+		weight = w && plus_one ? vf_add(one, weight) : weight;
+		vf_store(y + i, vf_mul(vf_mul(vf_load(x + i), r), weight));
+	}
+	if (whole < n) {
+		vf weight = w ? vf_load_n(w + whole, n - whole) : one;
+		weight = w && plus_one ? vf_add(one, weight) : weight;
+		vf_store_n(y + whole, vf_mul(vf_mul(vf_load_n(x + whole, n - whole), r), weight), n - whole);
+	}
+}
+
+static void isa_add(const float *a, const float *b, uint32_t n, float *y)
+{
+	for (uint32_t i = 0; i < n; i++)
+		y[i] = a[i] + b[i];
+}
+
+static void isa_mul(const float *a, const float *b, uint32_t n, float *y)
+{
+	for (uint32_t i = 0; i < n; i++)
+		y[i] = a[i] * b[i];
+}
+
+static void isa_scale(const float *a, float scale, uint32_t n, float *y)
+{
+	for (uint32_t i = 0; i < n; i++)
+		y[i] = a[i] * scale;
+}
+
+#define ACTIVATE(name)                                                       \
+	for (uint32_t i = 0; i < n; i++) {                                   \
+		float a = limit > 0.0f ? contract_clamp(x[i], limit) : x[i]; \
+		y[i] = u ? contract_##name(a) * u[i] : contract_##name(a);   \
+	}                                                                    \
+	break
+
+static void isa_act(enum tape_act kind, float limit, const float *x, const float *u, uint32_t n, float *y)
+{
+	switch (kind) {
+	case ACT_SILU:
+		ACTIVATE(silu);
+	case ACT_GELU_TANH:
+		ACTIVATE(gelu_tanh);
+	case ACT_GELU_ERF:
+		ACTIVATE(gelu_erf);
+	case ACT_RELU2:
+		ACTIVATE(relu2);
+	}
+}
+
+static void isa_fma(float scale, const float *x, uint32_t n, float *y)
+{
+	for (uint32_t i = 0; i < n; i++)
+		y[i] = fmaf(scale, x[i], y[i]);
+}
+
+static void isa_rope(float *x, const float *cosine, const float *sine, uint32_t n, bool pairs)
+{
+	if (pairs)
+		for (uint32_t i = 0; i < n; i++)
+			contract_rotate(&x[2 * i], &x[2 * i + 1], cosine[i], sine[i]);
+	else
+		for (uint32_t i = 0; i < n; i++)
+			contract_rotate(&x[i], &x[n + i], cosine[i], sine[i]);
+}
+
+static bool isa_store_f16(const float *x, uint32_t n, uint16_t *dst, size_t stride)
+{
+	uint16_t half[16];
+	bool finite = true;
+
+	for (uint32_t i = 0; i < n; i += 16) {
+		uint32_t count = n - i < 16 ? n - i : 16;
+		vf_store_f16(half, count == 16 ? vf_load(x + i) : vf_load_n(x + i, count));
+		for (uint32_t j = 0; j < count; j++) {
+			finite &= f16_finite(half[j]);
+			dst[(i + j) * stride] = half[j];
+		}
+	}
+	return finite;
+}
+
+static bool isa_finite(const float *x, uint32_t n)
+{
+	uint32_t largest = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t bits = float_bits(x[i]) & 0x7fffffffu;
+		largest = bits > largest ? bits : largest;
+	}
+	return largest < 0x7f800000u;
+}
+
+static uint32_t isa_read(const uint8_t *x, size_t bytes)
+{
+	vi sum[4] = {vi_set1(0), vi_set1(0), vi_set1(0), vi_set1(0)};
+	uint32_t lanes[16], all = 0;
+
+	for (size_t i = 0; i < bytes; i += 256) {
+		VEC_UNROLL(4)
+		for (int j = 0; j < 4; j++) {
+			vec_prefetch(x + i + PREFETCH_BYTES + 64 * j);
+			sum[j] = vi_add(sum[j], vi_load(x + i + 64 * j));
+		}
+	}
+	sum[0] = vi_add(vi_add(sum[0], sum[1]), vi_add(sum[2], sum[3]));
+	memcpy(lanes, &sum[0], sizeof lanes);
+	for (int i = 0; i < 16; i++)
+		all += lanes[i];
+	return all;
+}
+
+/* Ten independent chains, enough for a latency of five at two a cycle. */
+static uint64_t isa_int8_peak(uint32_t rounds)
+{
+	vi sum[10], w = vi_set1(0x01010101), x = vi_set1(0x01010101);
+	uint32_t word = 0;
+
+	for (int i = 0; i < 10; i++)
+		sum[i] = vi_set1(i);
+	for (uint32_t r = 0; r < rounds; r++) {
+		VEC_UNROLL(16)
+		for (int i = 0; i < 10; i++) {
+			sum[i] = vi_dot_unsigned(sum[i], w, vi_opaque(x));
+		}
+	}
+	for (int i = 0; i < 10; i++) {
+		uint32_t lanes[16];
+		memcpy(lanes, &sum[i], sizeof lanes);
+		word ^= lanes[0];
+	}
+	/* The sum decides nothing, but the compiler cannot know. */
+	return (uint64_t)rounds * 10 * 64 + (word == 0xdeadbeef);
+}
+
+#define ISA_TABLE(isa_name, pace)         \
+	{                                 \
+	    .name = isa_name,             \
+	    .macs_per_us = pace,          \
+	    .query_rows = VEC_QUERY_ROWS, \
+	    .quantise = isa_quantise,     \
+	    .matmul = MATMUL_TABLE,       \
+	    .norm_rms = isa_norm_rms,     \
+	    .add = isa_add,               \
+	    .mul = isa_mul,               \
+	    .scale = isa_scale,           \
+	    .act = isa_act,               \
+	    .fma = isa_fma,               \
+	    .rope = isa_rope,             \
+	    .store_f16 = isa_store_f16,   \
+	    .finite = isa_finite,         \
+	    .attend = isa_attend,         \
+	    .merge = isa_merge,           \
+	    .divide = isa_divide,         \
+	    .read = isa_read,             \
+	    .int8_peak = isa_int8_peak,   \
+	}
+
+#endif

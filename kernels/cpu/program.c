@@ -1,0 +1,453 @@
+#include "kernels/cpu/program.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cpu/backend_cpu.h"
+#include "kernels/cpu/memory.h"
+#include "kernels/formats.h"
+
+/* Hands out parts of one mapping. With base NULL it only counts. */
+struct arena {
+	uint8_t *base;
+	size_t bytes;
+};
+
+static void *take(struct arena *arena, size_t bytes)
+{
+	void *at = arena->base ? arena->base + arena->bytes : NULL;
+
+	arena->bytes += (bytes + 127) / 128 * 128;
+	return at;
+}
+
+/* ---- shapes ---- */
+
+static void mark_vector(struct cpu_program *program, uint16_t weight)
+{
+	if (weight != TAPE_NONE)
+		program->weights[weight].is_vector = true;
+}
+
+static void mark_uses(struct cpu_program *program)
+{
+	const struct tape *tape = program_tape(program);
+
+	for (uint32_t i = 0; i < tape->n_ops; i++) {
+		const struct tape_op *op = &tape->ops[i];
+		bool has_bias = op->kind == TAPE_NORM || op->kind == TAPE_MATMUL || op->kind == TAPE_LOGITS ||
+				op->kind == TAPE_ROUTE;
+		bool has_matrix = op->kind == TAPE_EMBED || (has_bias && op->kind != TAPE_NORM);
+		if (op->kind == TAPE_NORM)
+			mark_vector(program, op->weight);
+		if (has_bias)
+			mark_vector(program, op->bias);
+		if (has_matrix)
+			program->weights[op->weight].is_matrix = true;
+		for (int j = 0; op->kind == TAPE_EXPERTS && j < 3; j++)
+			program->weights[op->weights[j]].is_matrix = true;
+	}
+}
+
+static void shape_weights(struct cpu_program *program)
+{
+	const struct tape *tape = program_tape(program);
+
+	for (uint32_t i = 0; i < tape->n_weights; i++) {
+		const struct tape_weight *from = &tape->weights[i];
+		struct cpu_weight *to = &program->weights[i];
+		to->type = from->type;
+		to->kind = panel_kind_of(from->type);
+		to->n = from->n;
+		to->k = from->k;
+		to->experts = from->experts;
+		to->panel_bytes = panel_bytes(to->kind, to->k);
+		to->expert_bytes = to->panel_bytes * panel_count(to->n);
+	}
+	mark_uses(program);
+}
+
+static void shape_kv(struct cpu_program *program)
+{
+	for (uint32_t g = 0; g < program_tape(program)->n_groups; g++) {
+		const struct tape_group *group = &program_tape(program)->groups[g];
+		struct cpu_kv *kv = &program->kv[g];
+		kv->v_elements = (size_t)group->kv_heads * group->dk * TAPE_KV_BLOCK;
+		kv->block_elements = kv->v_elements + (size_t)group->kv_heads * group->dv * TAPE_KV_BLOCK;
+		kv->layer_elements = kv->block_elements * program->base.limits.blocks[g];
+		kv->bytes = kv->layer_elements * group->layers * sizeof(uint16_t);
+	}
+}
+
+static uint32_t row_limit(const struct cpu_program *program, uint8_t rows)
+{
+	const struct tape_limits *limits = &program->base.limits;
+	return rows == ROW_TOKEN ? limits->rows : rows == ROW_OUTPUT ? limits->outputs : limits->sequences;
+}
+
+static void shape_buffers(struct cpu_program *program)
+{
+	const struct tape *tape = program_tape(program);
+
+	for (uint32_t i = 0; i < tape->n_buffers; i++) {
+		const struct tape_buffer *from = &tape->buffers[i];
+		struct cpu_buffer *to = &program->buffers[i];
+		const struct cpu_buffer *parent =
+		    from->parent == TAPE_NONE ? NULL : &program->buffers[from->parent];
+		to->width = from->width;
+		to->rows = from->rows;
+		to->root = parent ? parent->root : (uint16_t)i;
+		to->column = parent ? parent->column + from->column : 0;
+		to->stride =
+		    parent ? parent->stride
+			   : (from->width + CACHE_LINE_FLOATS - 1) / CACHE_LINE_FLOATS * CACHE_LINE_FLOATS;
+	}
+}
+
+/* The largest sizes that any operation needs of shared scratch. */
+struct needs {
+	size_t input_bytes, row_floats;
+	uint32_t dv, heads, kv_heads; /* of attention; kv_heads: the fewest */
+	uint32_t hidden, products, used;
+	uint32_t vocab;
+};
+
+static void need(size_t *most, size_t bytes)
+{
+	*most = bytes > *most ? bytes : *most;
+}
+
+static void need_u32(uint32_t *most, uint32_t n)
+{
+	*most = n > *most ? n : *most;
+}
+
+static void find_op_needs(const struct cpu_program *program, const struct tape_op *op, struct needs *needs)
+{
+	const struct cpu_weight *weights = program->weights;
+	const struct tape_group *group = &program_tape(program)->groups[op->u.attn.group % TAPE_GROUPS_MAX];
+
+	if (op->kind == TAPE_ATTN) {
+		need_u32(&needs->dv, group->dv);
+		need_u32(&needs->heads, op->u.attn.heads);
+		if (!needs->kv_heads || group->kv_heads < needs->kv_heads)
+			needs->kv_heads = group->kv_heads;
+	} else if (op->kind == TAPE_ROUTE) {
+		need(&needs->row_floats, 2 * (size_t)weights[op->weight].n);
+	} else if (op->kind == TAPE_EXPERTS) {
+		need_u32(&needs->hidden, weights[op->weights[0]].n);
+		need_u32(&needs->products, 2 * weights[op->weights[0]].n);
+		need_u32(&needs->products, weights[op->weights[2]].n);
+		need_u32(&needs->used, op->u.route.used);
+	} else if (op->kind == TAPE_LOGITS) {
+		needs->vocab = weights[op->weight].n;
+	}
+}
+
+static struct needs find_needs(const struct cpu_program *program)
+{
+	const struct tape *tape = program_tape(program);
+	struct needs needs = {0};
+
+	for (uint32_t i = 0; i < tape->n_weights; i++)
+		if (program->weights[i].is_matrix)
+			need(&needs.input_bytes,
+			     panel_input_bytes(program->weights[i].kind, program->weights[i].k, CHUNK_ROWS));
+	for (uint32_t i = 0; i < tape->n_buffers; i++)
+		need(&needs.row_floats, tape->buffers[i].width);
+	for (uint32_t i = 0; i < tape->n_ops; i++)
+		find_op_needs(program, &tape->ops[i], &needs);
+	return needs;
+}
+
+/* ---- memory ---- */
+
+static void place_vectors(struct cpu_program *program, struct arena *arena)
+{
+	for (uint32_t i = 0; i < program_tape(program)->n_weights; i++) {
+		struct cpu_weight *weight = &program->weights[i];
+		if (weight->is_vector)
+			weight->vector = take(arena, weight->k * sizeof(float));
+	}
+}
+
+/* In the order of the tape's weights, so that a step's panels follow the one before. */
+static void place_panels(struct cpu_program *program, struct arena *arena)
+{
+	for (uint32_t i = 0; i < program_tape(program)->n_weights; i++) {
+		struct cpu_weight *weight = &program->weights[i];
+		if (weight->is_matrix)
+			weight->panels = take(arena, weight->experts * weight->expert_bytes);
+	}
+}
+
+static void place_buffers(struct cpu_program *program, struct arena *arena)
+{
+	for (uint32_t i = 0; i < program_tape(program)->n_buffers; i++) {
+		struct cpu_buffer *buffer = &program->buffers[i];
+		if (buffer->root == i)
+			buffer->data = take(arena, (size_t)row_limit(program, buffer->rows) * buffer->stride *
+						       sizeof(float));
+		else if (arena->base)
+			buffer->data = program->buffers[buffer->root].data + buffer->column;
+	}
+}
+
+static void place_angles(struct cpu_program *program, struct arena *arena)
+{
+	const struct tape *tape = program_tape(program);
+
+	for (uint32_t i = 0; i < tape->n_tables; i++) {
+		size_t bytes = (size_t)program->base.limits.rows * tape->tables[i].n * sizeof(float);
+		program->cosine[i] = take(arena, bytes);
+		program->sine[i] = take(arena, bytes);
+	}
+}
+
+static uint32_t padded(uint32_t floats)
+{
+	return (floats + CACHE_LINE_FLOATS - 1) / CACHE_LINE_FLOATS * CACHE_LINE_FLOATS;
+}
+
+static void place_private(struct cpu_program *program, const struct needs *needs, struct arena *arena)
+{
+	for (uint32_t i = 0; i < program->threads; i++) {
+		struct cpu_private *mine = &program->private[i];
+		mine->input = take(arena, needs->input_bytes);
+		mine->row = take(arena, needs->row_floats * sizeof(float));
+		mine->attention = take(arena, 2 * (size_t)QUERY_ROWS * padded(needs->dv) * sizeof(float));
+		mine->slots = take(arena, (size_t)program->base.limits.rows * needs->used * sizeof(uint32_t));
+		mine->products = take(arena, (size_t)CHUNK_ROWS * needs->products * sizeof(float));
+	}
+}
+
+/* Batches of so few rows that their heads do not keep all threads busy are split by segment. */
+static void place_partial(struct cpu_program *program, const struct needs *needs, struct arena *arena)
+{
+	if (!needs->heads || program->threads == 1)
+		return;
+	uint32_t rows = (4 * program->threads + needs->kv_heads - 1) / needs->kv_heads;
+	program->partial_rows = rows < program->base.limits.rows ? rows : program->base.limits.rows;
+	program->segments = (program->base.limits.context + TAPE_KV_SEGMENT - 1) / TAPE_KV_SEGMENT;
+	size_t one = (padded(needs->dv) + CACHE_LINE_FLOATS) * sizeof(float);
+	program->partial =
+	    take(arena, program->partial_rows * (size_t)needs->heads * program->segments * one);
+}
+
+static void place_scratch(struct cpu_program *program, struct arena *arena)
+{
+	const struct tape_limits *limits = &program->base.limits;
+	struct needs needs = find_needs(program);
+
+	place_buffers(program, arena);
+	place_angles(program, arena);
+	place_private(program, &needs, arena);
+	place_partial(program, &needs, arena);
+	program->hidden = take(arena, (size_t)limits->rows * needs.used * needs.hidden * sizeof(float));
+	program->logits_stride = needs.vocab;
+	program->logits = take(arena, (size_t)limits->outputs * needs.vocab * sizeof(float));
+	program->faulty = take(arena, limits->rows * sizeof *program->faulty);
+	program->faults = take(arena, limits->rows);
+}
+
+static void place(struct cpu_program *program, bool count)
+{
+	struct arena weights = {count ? NULL : program->weight_arena, 0};
+	struct arena vectors = {count ? NULL : program->vector_arena, 0};
+	struct arena scratch = {count ? NULL : program->scratch_arena, 0};
+
+	place_panels(program, &weights);
+	place_vectors(program, &vectors);
+	place_scratch(program, &scratch);
+	program->weight_bytes = weights.bytes + PANEL_OVERREAD_BYTES;
+	program->vector_bytes = vectors.bytes;
+	program->scratch_bytes = scratch.bytes;
+}
+
+/* A program without memory for weights, KV and scratch: enough to measure. */
+static struct cpu_program *create(struct cpu_backend *backend, const struct tape *tape,
+				  const struct tape_limits *limits)
+{
+	struct cpu_program *program = calloc(1, sizeof *program);
+
+	if (!program)
+		return NULL;
+	program->base = (struct program){&backend_cpu_ops, tape, *limits};
+	program->isa = backend->isa;
+	program->pool = backend->pool;
+	program->threads = pool_threads(backend->pool);
+	program->weights = calloc(tape->n_weights + 1, sizeof *program->weights);
+	program->buffers = calloc(tape->n_buffers + 1, sizeof *program->buffers);
+	program->private = calloc(program->threads, sizeof *program->private);
+	program->cosine = calloc(2 * (size_t)tape->n_tables + 1, sizeof *program->cosine);
+	if (!program->weights || !program->buffers || !program->private || !program->cosine) {
+		cpu_program_close(&program->base);
+		return NULL;
+	}
+	program->sine = program->cosine + tape->n_tables;
+	shape_weights(program);
+	shape_kv(program);
+	shape_buffers(program);
+	place(program, true);
+	return program;
+}
+
+int cpu_program_measure(struct backend *base, const struct tape *tape, const struct tape_limits *limits,
+			struct program_bytes *ret)
+{
+	struct cpu_program *program = create((struct cpu_backend *)base, tape, limits);
+
+	if (!program)
+		return -ENOMEM;
+	*ret = (struct program_bytes){
+	    .weights = program->weight_bytes + program->vector_bytes,
+	    .scratch = program->scratch_bytes,
+	};
+	for (uint32_t g = 0; g < tape->n_groups; g++)
+		ret->kv += program->kv[g].bytes;
+	cpu_program_close(&program->base);
+	return 0;
+}
+
+static int map_memory(struct cpu_program *program, char *why, size_t why_bytes)
+{
+	bool mapped = true;
+
+	program->weight_arena = memory_map(program->weight_bytes, false);
+	program->vector_arena = memory_map(program->vector_bytes, true);
+	program->scratch_arena = memory_map(program->scratch_bytes, true);
+	for (uint32_t g = 0; g < program_tape(program)->n_groups; g++) {
+		program->kv[g].data = memory_map(program->kv[g].bytes, true);
+		mapped = mapped && program->kv[g].data;
+	}
+	if (mapped && program->weight_arena && program->vector_arena && program->scratch_arena)
+		return 0;
+	snprintf(why, why_bytes,
+		 "Cannot map %zu bytes of weights, %zu of scratch and the KV blocks: lower the context, the "
+		 "number of blocks or the rows a step.",
+		 program->weight_bytes, program->scratch_bytes);
+	return -ENOMEM;
+}
+
+int cpu_program_compile(struct backend *base, const struct tape *tape, const struct tape_limits *limits,
+			struct program **ret, char *why, size_t why_bytes)
+{
+	if (limits->kv_type != TYPE_F16) {
+		snprintf(why, why_bytes, "The cpu backend keeps KV in F16, not %s.",
+			 weight_type_info[limits->kv_type].name);
+		return -ENOTSUP;
+	}
+	struct cpu_program *program = create((struct cpu_backend *)base, tape, limits);
+	if (!program) {
+		snprintf(why, why_bytes, "No memory for a tape of %u weights.", tape->n_weights);
+		return -ENOMEM;
+	}
+	int r = map_memory(program, why, why_bytes);
+	if (r == 0) {
+		place(program, false);
+		r = program_plan(program, why, why_bytes);
+	}
+	if (r < 0) {
+		cpu_program_close(&program->base);
+		return r;
+	}
+	*ret = &program->base;
+	return 0;
+}
+
+void cpu_program_close(struct program *base)
+{
+	struct cpu_program *program = (struct cpu_program *)base;
+
+	memory_unmap(program->weight_arena, program->weight_bytes);
+	memory_unmap(program->vector_arena, program->vector_bytes);
+	memory_unmap(program->scratch_arena, program->scratch_bytes);
+	for (uint32_t g = 0; g < TAPE_GROUPS_MAX; g++)
+		memory_unmap(program->kv[g].data, program->kv[g].bytes);
+	free(program->steps);
+	free(program->cosine);
+	free(program->private);
+	free(program->buffers);
+	free(program->weights);
+	free(program);
+}
+
+/* ---- weights, KV, steps ---- */
+
+int cpu_program_load(struct program *base, uint32_t index, uint32_t row, uint32_t rows, const void *raw)
+{
+	struct cpu_weight *weight = &((struct cpu_program *)base)->weights[index];
+	size_t row_bytes = weight_type_bytes(weight->type, weight->k);
+	const uint8_t *from = raw;
+	int r = 0;
+
+	if (weight->is_vector)
+		weight_dequantise(weight->type, raw, weight->k, weight->vector);
+	if (!weight->is_matrix)
+		return 0;
+	for (uint32_t done = 0, n; done < rows; done += n) {
+		uint32_t expert = (row + done) / weight->n, lane = (row + done) % weight->n;
+		uint8_t *panel =
+		    weight->panels + expert * weight->expert_bytes + lane / PANEL_ROWS * weight->panel_bytes;
+		n = weight->n - lane < PANEL_ROWS ? weight->n - lane : PANEL_ROWS;
+		n = rows - done < n ? rows - done : n;
+		int bad = panel_pack(weight->type, from + done * row_bytes, n, weight->k, panel);
+		r = bad < 0 ? bad : r;
+	}
+	return r;
+}
+
+void cpu_program_fill_block(struct program *base, uint32_t group, uint32_t from, uint32_t to)
+{
+	const struct cpu_program *program = (struct cpu_program *)base;
+	size_t bytes = program->kv[group].block_elements * sizeof(uint16_t);
+
+	for (uint32_t layer = 0; layer < base->tape->groups[group].layers; layer++) {
+		uint16_t *block = kv_block(program, group, layer, to);
+		if (from == UINT32_MAX)
+			memset(block, 0, bytes);
+		else
+			memmove(block, kv_block(program, group, layer, from), bytes);
+	}
+}
+
+static void run_all(void *data, struct team_thread *self)
+{
+	struct cpu_program *program = data;
+	enum split split = program->split;
+
+	for (uint32_t i = 0; i < program->n_steps; i++) {
+		const struct cpu_step *step = &program->steps[i];
+		if (step->meet[split])
+			pool_barrier(self);
+		step->run(program, step, self);
+	}
+}
+
+int cpu_program_step(struct program *base, const struct batch *batch)
+{
+	struct cpu_program *program = (struct cpu_program *)base;
+	bool many = batch->rows >= ROW_SPLIT_MIN * program->threads;
+
+	program->batch = batch;
+	program->split = many || program->threads == 1 ? SPLIT_ROWS : SPLIT_COLUMNS;
+	for (uint32_t i = 0; i < batch->rows; i++)
+		store_relaxed_u32(&program->faulty[i], 0);
+	pool_run(program->pool, run_all, program);
+	for (uint32_t i = 0; i < batch->rows; i++)
+		program->faults[i] = load_relaxed_u32(&program->faulty[i]) != 0;
+	program->batch = NULL;
+	return STEP_DONE;
+}
+
+const float *cpu_program_logits(const struct program *base)
+{
+	return ((const struct cpu_program *)base)->logits;
+}
+
+const uint8_t *cpu_program_faults(const struct program *base)
+{
+	return ((const struct cpu_program *)base)->faults;
+}

@@ -1,0 +1,212 @@
+/* A compiled tape: buffers, packed weights, KV memory and a flat list of steps.
+ *
+ * A step is one operation of the tape or several fused ones; every thread of the pool runs every step on its
+ * own share. Two ways of sharing exist, chosen for each batch:
+ *
+ *   SPLIT_COLUMNS  few rows: a thread computes some columns (or heads) of all rows
+ *   SPLIT_ROWS     many rows: a thread computes all columns of some rows, so that a panel is loaded once for
+ *                  many rows and only attention needs the others' work
+ *
+ * Rows of OUTPUT and SEQUENCE buffers are always split by columns. plan.c finds out between which steps the
+ * threads must meet. Private to kernels/cpu. */
+#ifndef TOKENRING_KERNELS_CPU_PROGRAM_H
+#define TOKENRING_KERNELS_CPU_PROGRAM_H
+
+#include "kernels/backend_ops.h"
+#include "kernels/cpu/panel.h"
+#include "kernels/cpu/pool.h"
+#include "shm/atomics.h"
+
+enum split { SPLIT_COLUMNS, SPLIT_ROWS, SPLITS };
+
+enum {
+	CHUNK_ROWS = 64,   /* activation rows prepared at once; their tiles fit the second-level cache */
+	ROW_SPLIT_MIN = 8, /* rows a thread from which rows are split */
+	ROW_SHARE = 4,     /* a thread's rows are a multiple of it */
+	STEP_MATMULS = 4,  /* fused over one input */
+	CACHE_LINE_FLOATS = 16,
+	PANEL_OVERREAD_BYTES = 8192, /* prefetches run past the last panel */
+};
+
+struct cpu_backend {
+	struct backend base;
+	const struct cpu_isa *isa;
+	struct pool *pool;
+};
+
+struct cpu_weight {
+	bool is_vector, is_matrix; /* how operations use it; both is possible */
+	enum panel_kind kind;
+	enum weight_type type;
+	uint32_t n, k, experts;
+	size_t panel_bytes, expert_bytes;
+	size_t at;       /* of panels, in the arena of weights */
+	uint8_t *panels; /* (experts, n / 32) panels */
+	float *vector;   /* (k) */
+};
+
+struct cpu_buffer {
+	float *data;
+	uint32_t stride, width; /* floats */
+	uint8_t rows;           /* enum row_kind */
+	uint16_t root;
+	uint32_t column;
+};
+
+/* [layer][block][K (kv_heads, dk, 32), V (kv_heads, 32, dv)] f16 */
+struct cpu_kv {
+	uint16_t *data;
+	size_t v_elements; /* offset of V in a block */
+	size_t block_elements, layer_elements, bytes;
+};
+
+struct cpu_program;
+struct cpu_step;
+
+typedef void run_step(struct cpu_program *, const struct cpu_step *, struct team_thread *);
+
+struct cpu_matmul {
+	const struct tape_op *op;
+	const struct cpu_weight *weight;
+	const float *bias; /* (n) or NULL */
+	uint16_t out;      /* buffer; TAPE_NONE: logits */
+};
+
+struct cpu_step {
+	run_step *run;
+	bool meet[SPLITS]; /* a barrier before it */
+	const struct tape_op *op;
+	/* matmul steps: an optional norm of the input, then up to STEP_MATMULS products */
+	const struct tape_op *norm;
+	uint32_t n_matmuls;
+	struct cpu_matmul matmul[STEP_MATMULS];
+};
+
+/* Memory of one thread. */
+struct cpu_private {
+	uint8_t *input;   /* CHUNK_ROWS prepared rows of the widest input */
+	float *row;       /* one row of the widest buffer */
+	float *attention; /* QUERY_ROWS segments and totals of the largest dv */
+	uint32_t *slots;  /* EXPERTS: (rows * used) */
+	float *products;  /* EXPERTS: (2, CHUNK_ROWS, n) */
+};
+
+struct cpu_program {
+	struct program base;
+	const struct cpu_isa *isa;
+	struct pool *pool;
+	uint32_t threads;
+
+	struct cpu_weight *weights;
+	struct cpu_buffer *buffers;
+	struct cpu_kv kv[TAPE_GROUPS_MAX];
+	struct cpu_step *steps;
+	uint32_t n_steps;
+
+	uint8_t *weight_arena;
+	uint8_t *vector_arena;
+	uint8_t *scratch_arena;
+	size_t weight_bytes, vector_bytes, scratch_bytes;
+
+	struct cpu_private *private; /* (threads) */
+	float *logits;               /* (outputs, vocab) */
+	size_t logits_stride;
+	shared_u32 *faulty;     /* (rows) */
+	uint8_t *faults;        /* (rows) the same for the caller */
+	float **cosine, **sine; /* (n_tables)(rows, n) of RoPE, made anew each step */
+	float *partial;         /* attention split by segment: (items, dv + 2), see run_attention.c */
+	uint32_t partial_rows, segments;
+	float *hidden; /* EXPERTS: (rows * used, n) */
+
+	/* the step in progress */
+	const struct batch *batch;
+	enum split split; /* of token rows */
+};
+
+static inline const struct tape *program_tape(const struct cpu_program *program)
+{
+	return program->base.tape;
+}
+
+/* Rows of the batch that a buffer of this kind has. */
+static inline uint32_t batch_rows(const struct batch *batch, uint8_t rows)
+{
+	return rows == ROW_TOKEN ? batch->rows : rows == ROW_OUTPUT ? batch->outputs : batch->sequences;
+}
+
+static inline enum split rows_split(const struct cpu_program *program, uint8_t rows)
+{
+	return rows == ROW_TOKEN ? program->split : SPLIT_COLUMNS;
+}
+
+static inline float *buffer_row(const struct cpu_program *program, uint16_t buffer, uint32_t row)
+{
+	const struct cpu_buffer *b = &program->buffers[buffer];
+	return b->data + (size_t)row * b->stride;
+}
+
+/* Part of a buffer: rows [row, row_end) and columns [column, column_end). */
+struct span {
+	uint32_t row, row_end, column, column_end;
+};
+
+/* This thread's part of `rows` rows by `width` columns, columns in units of a panel. */
+static inline struct span own_span(enum split split, uint32_t rows, uint32_t width,
+				   const struct team_thread *self)
+{
+	struct span span = {0, rows, 0, width};
+
+	if (split == SPLIT_ROWS) {
+		pool_share(self->index, self->threads, (rows + ROW_SHARE - 1) / ROW_SHARE, &span.row,
+			   &span.row_end);
+		span.row *= ROW_SHARE;
+		span.row_end = span.row_end * ROW_SHARE < rows ? span.row_end * ROW_SHARE : rows;
+	} else {
+		pool_share(self->index, self->threads, panel_count(width), &span.column, &span.column_end);
+		span.column *= PANEL_ROWS;
+		span.column_end = span.column_end * PANEL_ROWS < width ? span.column_end * PANEL_ROWS : width;
+	}
+	return span;
+}
+
+/* This thread's part of rows by `parts` (heads, groups): items row * parts + part. Split by rows it is whole
+ * rows. */
+static inline void own_items(enum split split, uint32_t rows, uint32_t parts, const struct team_thread *self,
+			     uint32_t *first, uint32_t *end)
+{
+	if (split == SPLIT_ROWS) {
+		struct span span = own_span(split, rows, 1, self);
+		*first = span.row * parts;
+		*end = span.row_end * parts;
+	} else {
+		pool_share(self->index, self->threads, rows * parts, first, end);
+	}
+}
+
+/* Marks a row of the batch as faulty. Several threads may mark the same row. */
+static inline void store_fault(struct cpu_program *program, uint32_t row)
+{
+	store_relaxed_u32(&program->faulty[row], 1);
+}
+
+/* plan.c: fills steps. -ENOTSUP with a sentence. */
+int program_plan(struct cpu_program *, char *why, size_t why_bytes);
+
+/* run_*.c */
+run_step run_angles, run_embed, run_norm, run_rope, run_add, run_mul, run_act, run_pool_rows;
+run_step run_matmul, run_kv_write, run_attention, run_route, run_experts;
+
+/* One row through a NORM operation. */
+void norm_row(const struct cpu_program *, const struct tape_op *, const float *x, float *y);
+/* Products of prepared rows (panel_input_bytes) with panels [first, end) of a matrix; y: row 0, column 0 of
+ * the matrix's output. */
+void multiply_panels(const struct cpu_program *, struct team_thread *, const struct cpu_weight *,
+		     const uint8_t *panels, uint32_t first, uint32_t end, uint32_t rows, const uint8_t *input,
+		     float *y, size_t ldy);
+/* Prepares one row of a chunk of `rows` for multiply_panels; false: a value is not finite. */
+bool prepare_row(const struct cpu_program *, const struct cpu_weight *, const float *x, uint8_t *input,
+		 uint32_t row, uint32_t rows);
+/* KV of a group's layer. */
+uint16_t *kv_block(const struct cpu_program *, uint32_t group, uint32_t layer, uint32_t block);
+
+#endif

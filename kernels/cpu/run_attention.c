@@ -1,0 +1,290 @@
+/* KV cache and attention drivers.
+ *
+ * Work items are (rows of one sequence, kv head): up to isa->query_rows query vectors that share keys and
+ * values. Few items with long contexts are split further by segment of 256 keys; the parts are merged in
+ * ascending order after a barrier, as the contract always merges segments, so both ways give the same bits.
+ */
+#include <string.h>
+
+#include "kernels/contract.h"
+#include "kernels/cpu/program.h"
+
+uint16_t *kv_block(const struct cpu_program *program, uint32_t group, uint32_t layer, uint32_t block)
+{
+	const struct cpu_kv *kv = &program->kv[group];
+	return kv->data + layer * kv->layer_elements + block * kv->block_elements;
+}
+
+static const uint32_t *block_table(const struct batch *batch, uint32_t group, uint32_t sequence)
+{
+	return batch->table[group] + (size_t)sequence * batch->table_stride;
+}
+
+void run_kv_write(struct cpu_program *program, const struct cpu_step *step, struct team_thread *self)
+{
+	const struct batch *batch = program->batch;
+	const struct tape_op *op = step->op;
+	const struct tape_group *group = &program_tape(program)->groups[op->u.attn.group];
+	uint32_t heads = group->kv_heads, dk = group->dk, dv = group->dv, first, end;
+
+	own_items(program->split, batch->rows, heads, self, &first, &end);
+	for (uint32_t i = first; i < end; i++) {
+		uint32_t row = i / heads, head = i % heads, position = batch->position[row];
+		const uint32_t *table = block_table(batch, op->u.attn.group, batch->sequence[row]);
+		uint16_t *block =
+		    kv_block(program, op->u.attn.group, op->u.attn.layer, table[position / TAPE_KV_BLOCK]);
+		uint32_t slot = position % TAPE_KV_BLOCK;
+		uint16_t *k = block + (size_t)head * dk * TAPE_KV_BLOCK + slot;
+		uint16_t *v = block + program->kv[op->u.attn.group].v_elements +
+			      ((size_t)head * TAPE_KV_BLOCK + slot) * dv;
+
+		bool fits = program->isa->store_f16(buffer_row(program, op->in[0], row) + (size_t)head * dk,
+						    dk, k, TAPE_KV_BLOCK);
+		fits &= program->isa->store_f16(buffer_row(program, op->in[1], row) + (size_t)head * dv, dv,
+						v, 1);
+		if (!fits)
+			store_fault(program, row);
+		pool_work(self, 4 * (dk + dv));
+	}
+}
+
+/* What all items of an attention step share. */
+struct attention {
+	struct cpu_program *program;
+	const struct tape_op *op;
+	const struct tape_group *group;
+	struct team_thread *self;
+	uint32_t heads_per_kv, padded_dv; /* dv rounded up to 16 */
+};
+
+static struct attention_source source_of(const struct attention *a, uint32_t sequence, uint32_t kv_head)
+{
+	const struct cpu_program *program = a->program;
+	const struct cpu_kv *kv = &program->kv[a->op->u.attn.group];
+	const uint16_t *layer = kv_block(program, a->op->u.attn.group, a->op->u.attn.layer, 0);
+
+	return (struct attention_source){
+	    .k = layer + (size_t)kv_head * a->group->dk * TAPE_KV_BLOCK,
+	    .v = layer + kv->v_elements + (size_t)kv_head * a->group->dv * TAPE_KV_BLOCK,
+	    .block_elements = kv->block_elements,
+	    .table = block_table(program->batch, a->op->u.attn.group, sequence),
+	    .dk = a->group->dk,
+	    .dv = a->group->dv,
+	    .scale = a->op->u.attn.scale,
+	    .softcap = a->op->u.attn.softcap,
+	};
+}
+
+static uint32_t first_key(const struct attention *a, uint32_t row)
+{
+	uint32_t position = a->program->batch->position[row], window = a->group->window;
+	return window && position >= window ? position - window + 1 : 0;
+}
+
+static float *query_vector(const struct attention *a, uint16_t buffer, uint32_t row, uint32_t kv_head,
+			   uint32_t i, uint32_t width)
+{
+	return buffer_row(a->program, buffer, row) + (size_t)(kv_head * a->heads_per_kv + i) * width;
+}
+
+static struct attention_query query_of(const struct attention *a, uint32_t row, uint32_t kv_head, uint32_t i,
+				       float *o)
+{
+	return (struct attention_query){
+	    .q = query_vector(a, a->op->in[0], row, kv_head, i, a->group->dk),
+	    .first = first_key(a, row),
+	    .end = a->program->batch->position[row] + 1,
+	    .o = o,
+	};
+}
+
+/* Totals over segments of the queries of one item. */
+struct totals {
+	float *o; /* (QUERY_ROWS, padded dv) */
+	float m[QUERY_ROWS], l[QUERY_ROWS];
+	bool begun[QUERY_ROWS];
+};
+
+static void add_segment(const struct attention *a, struct totals *totals, uint32_t i,
+			const struct attention_query *part)
+{
+	float *o = totals->o + (size_t)i * a->padded_dv;
+
+	if (totals->begun[i]) {
+		a->program->isa->merge(&totals->m[i], &totals->l[i], o, part, a->group->dv);
+		return;
+	}
+	memcpy(o, part->o, a->group->dv * sizeof *o);
+	totals->m[i] = part->m;
+	totals->l[i] = part->l;
+	totals->begun[i] = true;
+}
+
+/* Queries that see a key of the segment, moved to the front; their former places in `place`. */
+static uint32_t in_segment(const struct attention_query *all, uint32_t n, uint32_t segment,
+			   struct attention_query *seen, uint32_t *place)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (all[i].first < segment + TAPE_KV_SEGMENT && all[i].end > segment) {
+			place[count] = i;
+			seen[count++] = all[i];
+		}
+	return count;
+}
+
+static void attend_segments(const struct attention *a, const struct attention_source *source,
+			    const struct attention_query *all, uint32_t n, struct totals *totals)
+{
+	struct attention_query seen[QUERY_ROWS];
+	uint32_t place[QUERY_ROWS], first = UINT32_MAX, end = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		first = all[i].first < first ? all[i].first : first;
+		end = all[i].end > end ? all[i].end : end;
+		totals->begun[i] = false;
+	}
+	for (uint32_t s = first / TAPE_KV_SEGMENT * TAPE_KV_SEGMENT; s < end; s += TAPE_KV_SEGMENT) {
+		uint32_t count = in_segment(all, n, s, seen, place);
+		a->program->isa->attend(source, seen, count, s);
+		for (uint32_t i = 0; i < count; i++)
+			add_segment(a, totals, place[i], &seen[i]);
+		pool_work(a->self, (uint64_t)count * (end - s < TAPE_KV_SEGMENT ? end - s : TAPE_KV_SEGMENT) *
+				       (source->dk + source->dv));
+	}
+}
+
+/* Query vectors [from, to) of an item, counted row by row and head by head. */
+static void attend_some(const struct attention *a, uint32_t row, uint32_t kv_head, uint32_t from, uint32_t to)
+{
+	struct attention_source source = source_of(a, a->program->batch->sequence[row], kv_head);
+	float *memory = a->program->private[a->self->index].attention;
+	struct totals totals = {.o = memory + (size_t)QUERY_ROWS * a->padded_dv};
+	struct attention_query query[QUERY_ROWS];
+
+	for (uint32_t i = from; i < to; i++)
+		query[i - from] = query_of(a, row + i / a->heads_per_kv, kv_head, i % a->heads_per_kv,
+					   memory + (size_t)(i - from) * a->padded_dv);
+	attend_segments(a, &source, query, to - from, &totals);
+	for (uint32_t i = from; i < to; i++)
+		a->program->isa->divide(totals.o + (size_t)(i - from) * a->padded_dv, totals.l[i - from],
+					a->group->dv,
+					query_vector(a, a->op->out[0], row + i / a->heads_per_kv, kv_head,
+						     i % a->heads_per_kv, a->group->dv));
+}
+
+static void attend_item(const struct attention *a, uint32_t row, uint32_t rows, uint32_t kv_head)
+{
+	uint32_t n = rows * a->heads_per_kv;
+
+	for (uint32_t i = 0; i < n; i += QUERY_ROWS)
+		attend_some(a, row, kv_head, i, n - i < QUERY_ROWS ? n : i + QUERY_ROWS);
+}
+
+static uint32_t rows_an_item(const struct attention *a)
+{
+	uint32_t rows = a->program->isa->query_rows / a->heads_per_kv;
+	return rows ? rows : 1;
+}
+
+/* Items are dealt in turn, because later rows of a prompt see more keys. */
+static void attend_dealt(const struct attention *a)
+{
+	const struct batch *batch = a->program->batch;
+	uint32_t step = rows_an_item(a), item = 0;
+
+	for (uint32_t s = 0; s < batch->sequences; s++)
+		for (uint32_t r = 0; r < batch->seq[s].rows; r += step)
+			for (uint32_t h = 0; h < a->group->kv_heads; h++, item++) {
+				uint32_t rows = batch->seq[s].rows - r < step ? batch->seq[s].rows - r : step;
+				if (item % a->self->threads == a->self->index)
+					attend_item(a, batch->seq[s].first_row + r, rows, h);
+			}
+}
+
+/* One query's part over one segment: o, then m and l. */
+static float *partial_of(const struct attention *a, uint32_t row, uint32_t head, uint32_t segment)
+{
+	const struct cpu_program *program = a->program;
+	size_t at =
+	    ((size_t)row * a->op->u.attn.heads + head) * program->segments + segment / TAPE_KV_SEGMENT;
+	return program->partial + at * (a->padded_dv + CACHE_LINE_FLOATS);
+}
+
+static void attend_part(const struct attention *a, uint32_t row, uint32_t kv_head, uint32_t segment)
+{
+	struct attention_source source = source_of(a, a->program->batch->sequence[row], kv_head);
+	struct attention_query query[QUERY_ROWS];
+
+	for (uint32_t i = 0, n; i < a->heads_per_kv; i += n) {
+		n = a->heads_per_kv - i < QUERY_ROWS ? a->heads_per_kv - i : QUERY_ROWS;
+		for (uint32_t j = 0; j < n; j++)
+			query[j] = query_of(a, row, kv_head, i + j,
+					    partial_of(a, row, kv_head * a->heads_per_kv + i + j, segment));
+		a->program->isa->attend(&source, query, n, segment);
+		for (uint32_t j = 0; j < n; j++) {
+			query[j].o[a->padded_dv] = query[j].m;
+			query[j].o[a->padded_dv + 1] = query[j].l;
+		}
+	}
+	pool_work(a->self, (uint64_t)a->heads_per_kv * TAPE_KV_SEGMENT * (source.dk + source.dv));
+}
+
+static void merge_parts(const struct attention *a, uint32_t row, uint32_t head)
+{
+	uint32_t first = first_key(a, row) / TAPE_KV_SEGMENT * TAPE_KV_SEGMENT;
+	uint32_t end = a->program->batch->position[row] + 1, dv = a->group->dv;
+	float *total = partial_of(a, row, head, first);
+
+	for (uint32_t s = first + TAPE_KV_SEGMENT; s < end; s += TAPE_KV_SEGMENT) {
+		float *o = partial_of(a, row, head, s);
+		struct attention_query part = {.o = o, .m = o[a->padded_dv], .l = o[a->padded_dv + 1]};
+		a->program->isa->merge(&total[a->padded_dv], &total[a->padded_dv + 1], total, &part, dv);
+	}
+	a->program->isa->divide(total, total[a->padded_dv + 1], dv,
+				buffer_row(a->program, a->op->out[0], row) + (size_t)head * dv);
+}
+
+static void attend_split(const struct attention *a)
+{
+	const struct batch *batch = a->program->batch;
+	uint32_t item = 0, first, end;
+
+	for (uint32_t r = 0; r < batch->rows; r++)
+		for (uint32_t s = first_key(a, r) / TAPE_KV_SEGMENT * TAPE_KV_SEGMENT;
+		     s <= batch->position[r]; s += TAPE_KV_SEGMENT)
+			for (uint32_t h = 0; h < a->group->kv_heads; h++, item++)
+				if (item % a->self->threads == a->self->index)
+					attend_part(a, r, h, s);
+	pool_barrier(a->self);
+	own_items(SPLIT_COLUMNS, batch->rows, a->op->u.attn.heads, a->self, &first, &end);
+	for (uint32_t i = first; i < end; i++)
+		merge_parts(a, i / a->op->u.attn.heads, i % a->op->u.attn.heads);
+}
+
+static bool long_context(const struct batch *batch)
+{
+	for (uint32_t s = 0; s < batch->sequences; s++)
+		if (batch->seq[s].kv_len > TAPE_KV_SEGMENT)
+			return true;
+	return false;
+}
+
+void run_attention(struct cpu_program *program, const struct cpu_step *step, struct team_thread *self)
+{
+	const struct tape_group *group = &program_tape(program)->groups[step->op->u.attn.group];
+	struct attention a = {
+	    .program = program,
+	    .op = step->op,
+	    .group = group,
+	    .self = self,
+	    .heads_per_kv = step->op->u.attn.heads / group->kv_heads,
+	    .padded_dv = (group->dv + CACHE_LINE_FLOATS - 1) / CACHE_LINE_FLOATS * CACHE_LINE_FLOATS,
+	};
+
+	if (program->batch->rows <= program->partial_rows && long_context(program->batch))
+		attend_split(&a);
+	else
+		attend_dealt(&a);
+}
