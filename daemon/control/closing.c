@@ -130,6 +130,8 @@ void ghost_free(struct server *server, struct ghost *ghost)
 	while (*link != ghost)
 		link = &(*link)->next;
 	*link = ghost->next;
+	/* Closing would do, but for a forked process that still holds the descriptor. */
+	server_unwatch(server, ghost->process_fd);
 	close(ghost->process_fd);
 	free(ghost);
 }
@@ -148,8 +150,10 @@ static void bury(struct server *server, struct connection *connection)
 	close_connection_socket(connection);
 	if (connection->memory_bytes && !connection->process_gone)
 		leave_ghost(connection);
-	if (connection->process_fd >= 0)
+	if (connection->process_fd >= 0) {
+		server_unwatch(server, connection->process_fd);
 		close(connection->process_fd);
+	}
 	channel_free(connection->channel);
 	free(connection->incoming.data);
 	free(connection->outgoing.data);
