@@ -27,33 +27,42 @@ static __attribute__((noinline, cold)) int garbage(struct tr_client *client)
 	return client_die(client, -ECONNABORTED, WIRE_REASON_BAD_COMPLETION, false);
 }
 
-/* Points an event at its records. The sizes that the daemon wrote are read once and judged against what was
- * asked for; the values are its own. */
+/* Where the records of a whole answer lie: the sizes that the daemon wrote are read once and judged against
+ * what was asked for; the values are its own. */
+static bool whole_reply(const unsigned char *at, const struct wire_completion *answer, uint32_t *ret_count)
+{
+	struct wire_reply reply;
+
+	memcpy(&reply, at, sizeof reply);
+	*ret_count = reply.count;
+	return (reply.kind == WIRE_REPLY_LOGPROBS || reply.kind == WIRE_REPLY_LOGITS) &&
+	       reply.stride == sizeof(struct wire_scored) &&
+	       (uint64_t)reply.count * reply.stride <= answer->aux - sizeof reply;
+}
+
+/* Points an event at its records. While tokens stream, an event carries those of its own tokens, and the
+ * header of the reply is not looked at: the daemon may be writing what belongs to the next tokens. */
 static bool attach_reply(const struct tr_client *client, const struct flight *flight,
 			 const struct wire_completion *answer, struct tr_event *event)
 {
-	const unsigned char *at;
-	struct wire_reply reply;
-	uint64_t skipped = 0;
+	const unsigned char *at = client->segment.base + (uint64_t)flight->reply_off * ARENA_UNIT_BYTES;
+	uint64_t skipped = 0, written;
+	uint32_t count;
 
 	if (flight->block == 0 || flight->reply_off == 0 || answer->aux > flight->reply_cap ||
-	    answer->aux < sizeof reply)
+	    answer->aux < sizeof(struct wire_reply))
 		return false;
-	at = client->segment.base + (uint64_t)flight->reply_off * ARENA_UNIT_BYTES;
-	memcpy(&reply, at, sizeof reply);
-	if ((reply.kind != WIRE_REPLY_LOGPROBS && reply.kind != WIRE_REPLY_LOGITS) ||
-	    reply.stride != sizeof(struct wire_scored) ||
-	    (uint64_t)reply.count * reply.stride > answer->aux - sizeof reply)
-		return false;
-	/* While tokens stream, an event carries the records of its own tokens; the last one carries all. */
 	if (answer->kind == WIRE_KIND_TOKENS) {
+		written = (answer->aux - sizeof(struct wire_reply)) / sizeof(struct wire_scored);
 		skipped = (uint64_t)answer->first * flight->records;
-		if (skipped + (uint64_t)answer->n_tok * flight->records > reply.count)
+		count = answer->n_tok * flight->records;
+		if (skipped + count > written)
 			return false;
-		reply.count = answer->n_tok * flight->records;
+	} else if (!whole_reply(at, answer, &count)) {
+		return false;
 	}
-	event->scored = (const struct tr_scored *)(at + sizeof reply) + skipped;
-	event->n_scored = reply.count;
+	event->scored = (const struct tr_scored *)(at + sizeof(struct wire_reply)) + skipped;
+	event->n_scored = count;
 	event->scored_stride = flight->records;
 	return true;
 }

@@ -31,6 +31,7 @@ int main(int argc, char **argv)
 			fflush(stdout);
 		}
 	}
+	putchar('\n');
 	if (error < 0 || event.status < 0)
 		fprintf(stderr, "hello: %s\n", error < 0 ? strerror(-error) : tr_strreason(event.reason));
 	tr_close(client);

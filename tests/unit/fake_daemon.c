@@ -126,10 +126,25 @@ static void score(struct fake_daemon *fake, const struct wire_submission *submis
 	fake_publish(fake, &answer);
 }
 
+/* All records of a stream at once, before its first token: a client that reads ahead of `aux` is found out.
+ */
+static uint32_t write_logprobs(struct fake_daemon *fake, const struct wire_block *block, uint32_t first,
+			       uint32_t n)
+{
+	static struct wire_scored records[4096];
+	uint32_t stride = 1 + block->n_logprobs;
+
+	must(n * stride <= 4096);
+	for (uint32_t i = 0; i < n * stride; i++)
+		records[i] = (struct wire_scored){first + i / stride + 1000 * (i % stride), -(float)i};
+	write_records(fake, block, WIRE_REPLY_LOGPROBS, records, n * stride);
+	return stride;
+}
+
 static void generate(struct fake_daemon *fake, const struct wire_submission *submission)
 {
 	const struct wire_block *block = block_of(fake, submission);
-	uint32_t n = block ? block->max_new : submission->max_new, at = 0;
+	uint32_t n = block ? block->max_new : submission->max_new, at = 0, stride = 0;
 	uint32_t last = block ? *(const uint32_t *)((const char *)block + block->bytes - 4)
 			      : submission->tok[submission->n_tok - 1];
 	struct wire_completion answer = {.kind = WIRE_KIND_TOKENS, .id = submission->id};
@@ -138,11 +153,15 @@ static void generate(struct fake_daemon *fake, const struct wire_submission *sub
 		refuse(fake, submission);
 		return;
 	}
+	if (block && block->reply_off)
+		stride = write_logprobs(fake, block, last + 1, n);
 	for (at = 0; at < n; at += answer.n_tok) {
 		answer.first = at;
 		answer.n_tok = n - at < 3 ? (uint8_t)(n - at) : 3;
 		for (uint32_t i = 0; i < answer.n_tok; i++)
 			answer.tok[i] = last + 1 + at + i;
+		if (stride)
+			answer.aux = (uint32_t)sizeof(struct wire_reply) + 8 * stride * (at + answer.n_tok);
 		if (at + answer.n_tok == n) {
 			answer.kind = WIRE_KIND_FINAL;
 			answer.finish = WIRE_FINISH_LENGTH;

@@ -123,6 +123,32 @@ static void scores_lie_in_the_reply(void **state)
 	fake_stop(&fake);
 }
 
+static void log_probabilities_stream_with_their_tokens(void **state)
+{
+	struct fake_daemon fake = {0};
+	struct tr_client *client = open_client(&fake);
+	struct tr_request request = request_of(TR_GENERATE, 1, 10);
+	struct tr_request_extra extra = {.size = sizeof extra, .max_new = 20, .n_logprobs = 2};
+	struct tr_event event = {.kind = TR_EVENT_TOKENS};
+
+	request.extra = &extra;
+	submit_ok(client, &request);
+	while (event.kind == TR_EVENT_TOKENS) {
+		uint32_t first;
+
+		event = wait_one(client);
+		first = event.kind == TR_EVENT_TOKENS ? event.first : 0;
+		assert_int_equal(event.scored_stride, 3);
+		assert_int_equal(event.n_scored, event.kind == TR_EVENT_TOKENS ? 3u * event.n_tokens : 60);
+		for (uint32_t i = 0; i < event.n_scored; i++) {
+			assert_int_equal(event.scored[i].id, 11 + first + i / 3 + 1000 * (i % 3));
+			assert_true(event.scored[i].value == -(float)(3 * first + i));
+		}
+	}
+	tr_close(client);
+	fake_stop(&fake);
+}
+
 static void a_refusal_carries_its_numbers(void **state)
 {
 	struct fake_daemon fake = {0};
@@ -452,6 +478,7 @@ int main(void)
 	    cmocka_unit_test(a_stream_arrives_whole),
 	    cmocka_unit_test(a_long_prompt_travels_in_a_block),
 	    cmocka_unit_test(scores_lie_in_the_reply),
+	    cmocka_unit_test(log_probabilities_stream_with_their_tokens),
 	    cmocka_unit_test(a_refusal_carries_its_numbers),
 	    cmocka_unit_test(a_full_channel_says_so_and_loses_nothing),
 	    cmocka_unit_test(the_arena_is_a_limit_too),

@@ -148,9 +148,11 @@ struct tr_event {
 	uint32_t
 	    since_ns_100; /* time since the daemon picked the request up, in units of 100 ns; 0: same turn */
 	uint32_t tokens[TR_INLINE_TOKENS];
-	const struct tr_scored
-	    *scored;            /* (n_scored) the library's until the next tr_poll, tr_wait or tr_close */
-	uint32_t n_scored;      /* records: see tr_request_extra.logprobs, candidates, continuations */
+	/* (n_scored) records: with TOKENS those of tokens[], with FINAL those of the whole answer (see
+	 * tr_request_extra.logprobs, candidates, continuations). The library's until the next tr_poll,
+	 * tr_wait or tr_close. */
+	const struct tr_scored *scored;
+	uint32_t n_scored;
 	uint32_t scored_stride; /* records a token: 1 + n_logprobs; 1 else */
 	uint64_t predicted_ns,
 	    retry_ns;          /* REFUSED: when it would finish; how long to wait before trying again */
@@ -216,8 +218,9 @@ TR_API int tr_poll(struct tr_client *client, struct tr_event *events, unsigned m
 TR_API int tr_wait(struct tr_client *client, struct tr_event *events, unsigned max, int64_t timeout_ns);
 
 /* Prepares for epoll on tr_fd: 0 = armed, the descriptor becomes readable with the next event; 1 = events are
- * waiting, poll first. Any later call that reads the socket disarms. Call tr_poll at least once a second too,
- * to see a hung daemon. */
+ * waiting, poll first. tr_poll, tr_submit, tr_cancel and tr_flush keep it armed; tr_wait and the calls over
+ * the control socket do not. Arm again after each wake-up, or epoll returns at once for ever. Call tr_poll at
+ * least once a second too, to see a hung daemon. One or two system calls; never blocks. */
 TR_API int tr_arm(struct tr_client *client);
 
 /* Makes the daemon see what was submitted at once (a submit alone is seen within 100 ms even if nothing else
