@@ -14,7 +14,8 @@ prefix=$(find "$stage" -path '*/include/tokenring/tokenring.h' | sed 's|/include
 libdir=$(dirname "$(find "$prefix" -name libtokenring.so.0 | head -1)")
 [ -e "$libdir/libtokenring.so.0" ] || { complain "libtokenring.so.0 is not installed"; exit 1; }
 
-for file in lib/systemd/system/tokenringd.service lib/sysusers.d/tokenring.conf share/man/man1/tokenring.1 \
+for file in bin/tokenringd bin/tokenring etc/tokenring/tokenring.conf share/man/man5/tokenring.conf.5 \
+	lib/systemd/system/tokenringd.service lib/sysusers.d/tokenring.conf share/man/man1/tokenring.1 \
 	share/man/man3/libtokenring.3 share/man/man8/tokenringd.8 share/doc/tokenring/LICENSE; do
 	[ -s "$prefix/$file" ] || complain "$file is not installed"
 done
@@ -31,7 +32,9 @@ declared=$(sed -n 's/^TR_API .*[ *]\(tr_[a-z_]*\)(.*/\1/p' "$prefix/include/toke
 	diff <(echo "$declared") <(sed 's/@.*//' <<<"$symbols" | sort)
 	complain "the header and the library do not have the same functions"
 }
-readelf -d "$libdir/libtokenring.so.0" | grep -E 'RPATH|RUNPATH' && complain "the library has a run path"
+for program in "$libdir/libtokenring.so.0" "$prefix/bin/tokenringd" "$prefix/bin/tokenring"; do
+	readelf -d "$program" | grep -E 'RPATH|RUNPATH' && complain "$program has a run path"
+done
 needed=$(readelf -d "$libdir/libtokenring.so.0" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -v -E '^lib(c|pthread)\.so')
 [ -z "$needed" ] || [ -n "${TOKENRING_SANITIZER:-}" ] || complain "the library needs $needed"
 
@@ -47,6 +50,10 @@ TOKENRING_SOCKET=$stage/none LD_LIBRARY_PATH=$libdir "$stage/consumer"
 printf '#include <tokenring/tokenring.h>\nint main() { return tr_version()[0] == 0; }\n' >"$stage/consumer.cc"
 compile c++ -std=c++11 -pedantic "$stage/consumer.cc" || complain "a C++ consumer does not compile"
 LD_LIBRARY_PATH=$libdir "$stage/consumer" || complain "tr_version is empty"
+
+# The installed configuration is taken as it is, and changes nothing.
+"$prefix/bin/tokenringd" --print-config --config "$prefix/etc/tokenring/tokenring.conf" |
+	diff "$prefix/etc/tokenring/tokenring.conf" - || complain "the installed configuration is not the default"
 
 if command -v systemd-analyze >/dev/null; then
 	unit=$stage/tokenringd.service
