@@ -90,12 +90,12 @@ static void *run(void *argument)
 {
 	struct test_daemon *daemon = argument;
 
-	if (daemon->on_thread)
-		daemon->on_thread();
 	allocation_forbid(daemon->no_allocation);
 	while (!front_drained(daemon->front)) {
 		unsigned did = front_turn(daemon->front) + fake_engine_turn(&daemon->engine);
 
+		if (daemon->between_turns)
+			daemon->between_turns();
 		if (did == 0)
 			front_idle(daemon->front, 0);
 	}

@@ -21,7 +21,7 @@ struct test_daemon {
 	pthread_t thread;
 	uint32_t n_requests;
 	bool started;
-	void (*on_thread)(void); /* before the start: runs first on the front's thread */
+	void (*between_turns)(void); /* before the start: runs on the front's thread after each turn */
 	bool no_allocation; /* before the start: the front's thread asserts that it allocates nothing */
 	char folder[64], path[96];
 	char notice[256]; /* the last one; read it after the daemon has stopped, or under a wait */
