@@ -266,17 +266,20 @@ static __attribute__((noinline)) int poll_long(struct tr_client *client, struct 
 		return collect(client, events, max);
 	if (client->fence_owed && pay_fence(client) < 0)
 		return poll_closed(client, events, max);
-	if (client->polls_left && --client->polls_left)
-		return 0;
-	return poll_health(client, events, max);
+	if (client->polls_left <= 1)
+		return poll_health(client, events, max);
+	client->polls_left--;
+	return 0;
 }
 
 int tr_poll(struct tr_client *client, struct tr_event *events, unsigned max)
 {
 	/* Nothing there and nothing owed: the case that a spinning caller meets. */
 	if (client_open(client) && events->size >= EVENT_BYTES_LEAST && !client->n_ended &&
-	    !client->fence_owed && !ring_ready(&client->completions) && --client->polls_left)
+	    !client->fence_owed && !ring_ready(&client->completions) && client->polls_left > 1) {
+		client->polls_left--;
 		return 0;
+	}
 	return poll_long(client, events, max);
 }
 
