@@ -310,6 +310,8 @@ unsigned daemon_reload(struct daemon *daemon, const struct config *fresh, char *
 
 void daemon_drain(struct daemon *daemon, uint64_t drain_ms)
 {
+	if (!daemon->ready) /* nothing runs yet: what waits for the model has waited in vain */
+		drain_ms = 0;
 	store_relaxed_u32(&daemon->draining, 1);
 	if (daemon->server)
 		server_close_listener(daemon->server);

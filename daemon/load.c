@@ -9,6 +9,8 @@
 #include "daemon/engine/kv.h"
 #include "daemon/stream/stream.h"
 
+enum { USUAL_TOKENS = 512 /* of a request, prompt and answer */ };
+
 struct load {
 	struct load_config config;
 	struct load_model model;
@@ -141,6 +143,7 @@ static int choose_blocks(struct load *load)
 	if (config->kv_tokens) {
 		blocks = kv_blocks_for((uint64_t)config->kv_tokens);
 	} else {
+		blocks = (uint64_t)model->limits.sequences * kv_blocks_for(USUAL_TOKENS);
 		block = model->demand.kv / 2 + 1; /* two were measured, with the null block */
 		left = model->budget.bytes - (demand_total(&model->demand) < model->budget.bytes
 						  ? demand_total(&model->demand)

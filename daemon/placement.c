@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
 
 struct allowed {
 	uint32_t n;
@@ -92,9 +93,10 @@ int placement_choose(struct placement *ret, const struct config *config, char *w
 		else
 			placement.cpus[i] = next_free(&allowed, &placement, i);
 	}
-	placement.separate = allowed.n > placement.threads + 1;
+	placement.separate =
+	    strcmp(config->front, "auto") ? !strcmp(config->front, "own") : allowed.n > placement.threads + 1;
 	if (placement.separate)
-		placement.front_cpu = next_free(&allowed, &placement, placement.threads);
+		placement.front_cpu = next_free(&allowed, &placement, placement.threads); /* or none */
 	*ret = placement;
 	return 0;
 }

@@ -27,6 +27,8 @@
 	  "CPU that the engine thread is pinned to; -1: chosen by the daemon")                               \
 	X(cpus, worker_cpus, "", 0, 256, "", "", 0,                                                          \
 	  "CPUs that the other computing threads are pinned to, such as 1-3,6; empty: chosen by the daemon") \
+	X(choice, front, "", 0, 0, "auto", "auto|own|shared", 0,                                             \
+	  "thread that polls the clients: own, or the engine's; auto: own if a CPU is spare")                \
 	X(choice, huge_pages, "", 0, 0, "auto", "auto|prefer|require|never", 0,                              \
 	  "huge pages for channels: auto takes reserved ones while there are some, prefer also warns when "  \
 	  "they run out, require then refuses clients, never uses ordinary pages")                           \
@@ -38,8 +40,8 @@
 	X(number, max_prompt_tokens, "tokens", 0, 16777216, "0", "", 0,                                      \
 	  "longer prompts are refused; 0: the context")                                                      \
 	X(number, kv_tokens, "tokens", 0, 1073741824, "0", "", 0,                                            \
-	  "tokens that the KV cache holds, all requests together; 0: as many as memory and "                 \
-	  "max_batch_sequences contexts ask for")                                                            \
+	  "tokens that the KV cache holds, all requests together; 0: 512 for each of "                       \
+	  "max_batch_sequences, one context at least, while half of the free memory allows it")              \
 	X(choice, kv_type, "", 0, 0, "auto", "auto|f16|f32", 0,                                              \
 	  "element type of the KV cache; auto: f16, and f32 for backend ref-f32")                            \
 	X(number, max_batch_tokens, "tokens", 1, 65536, "512", "", 0,                                        \

@@ -205,13 +205,21 @@ static void publish(struct engine *engine)
 	store_release_u32(&engine->stage, STAGE_READY);
 }
 
+/* Whether the bound on a step keeps the scheduler from prompts of so many rows, by far. */
+static bool never_planned(const struct engine *engine, uint32_t rows)
+{
+	return rows > 2 && engine->config.max_step_ns &&
+	       engine->token_ns * rows > 4 * engine->config.max_step_ns;
+}
+
 void engine_warm(struct engine *engine)
 {
 	uint32_t sequences, rows;
 	struct batch batch;
 	uint64_t before;
 
-	if (!shape(&engine->model.limits, engine->warm_shape, &sequences, &rows)) {
+	if (!shape(&engine->model.limits, engine->warm_shape, &sequences, &rows) ||
+	    never_planned(engine, rows)) {
 		publish(engine);
 		return;
 	}
