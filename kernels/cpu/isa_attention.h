@@ -43,9 +43,9 @@ struct score_tile {
 	int first[VEC_QUERY_ROWS], end[VEC_QUERY_ROWS]; /* unmasked keys of the tile */
 };
 
-/* score = FMA chain over d ascending. */
+/* score = FMA chain over d ascending. Meanwhile the tile's values and the next tile's keys are prefetched. */
 PANEL_INLINE void raw_scores(const int T, const struct attention_query *query, const uint16_t *k, uint32_t dk,
-			     struct score_tile *tile)
+			     const uint16_t *values, const uint16_t *next, struct score_tile *tile)
 {
 	vf acc[VEC_QUERY_ROWS][2];
 
@@ -55,6 +55,8 @@ PANEL_INLINE void raw_scores(const int T, const struct attention_query *query, c
 	for (uint32_t d = 0; d < dk; d++) {
 		vf k0 = vf_from_f16(k + (size_t)d * TAPE_KV_BLOCK);
 		vf k1 = vf_from_f16(k + (size_t)d * TAPE_KV_BLOCK + 16);
+		vec_prefetch(values + (size_t)d * TAPE_KV_BLOCK);
+		vec_prefetch(next + (size_t)d * TAPE_KV_BLOCK);
 		VEC_UNROLL(8)
 		for (int t = 0; t < T; t++) {
 			vf q = vf_set1(query[t].q[d]);
@@ -84,12 +86,17 @@ static inline void weigh(const struct attention_source *source, struct attention
 		s0 = vf_load(score);
 		s1 = vf_load(score + 16);
 	}
-	vf most = vf_max(vf_keep(s0, least, first, end), vf_keep(s1, least, first - 16, end - 16));
+	bool all = first == 0 && end == TAPE_KV_BLOCK;
+	vf most = all ? vf_max(s0, s1)
+		      : vf_max(vf_keep(s0, least, first, end), vf_keep(s1, least, first - 16, end - 16));
 	float before = query->m, now = vf_max_lane(most);
 	float m = now > before ? now : before;
 
-	vf p0 = vf_keep(vf_exp(vf_sub(s0, vf_set1(m))), vf_zero(), first, end);
-	vf p1 = vf_keep(vf_exp(vf_sub(s1, vf_set1(m))), vf_zero(), first - 16, end - 16);
+	vf p0 = vf_exp(vf_sub(s0, vf_set1(m))), p1 = vf_exp(vf_sub(s1, vf_set1(m)));
+	if (!all) {
+		p0 = vf_keep(p0, vf_zero(), first, end);
+		p1 = vf_keep(p1, vf_zero(), first - 16, end - 16);
+	}
 	vf_store(score, p0);
 	vf_store(score + 16, p1);
 	/* exp(0) is 1 exactly, so an unchanged maximum needs none. */
@@ -204,10 +211,10 @@ PANEL_INLINE void weigh_values(const int T, const struct attention_source *sourc
 	}
 }
 
-PANEL_INLINE void attend_tile(const int T, const struct attention_source *source, size_t block,
+PANEL_INLINE void attend_tile(const int T, const struct attention_source *source, size_t block, size_t next,
 			      struct score_tile *tile, struct attention_query *query)
 {
-	raw_scores(T, query, source->k + block, source->dk, tile);
+	raw_scores(T, query, source->k + block, source->dk, source->v + block, source->k + next, tile);
 	for (int t = 0; t < T; t++)
 		weigh(source, &query[t], tile->score[t], tile->first[t], tile->end[t], &tile->alpha[t]);
 	weigh_values(T, source, source->v + block, tile, query);
@@ -219,7 +226,7 @@ static void attend_tile_alone(const struct attention_source *source, size_t bloc
 	struct score_tile tile = {.first = {first}, .end = {end}};
 
 	if (first < end)
-		attend_tile(1, source, block, &tile, query);
+		attend_tile(1, source, block, block, &tile, query);
 }
 
 static int clamp_to_tile(uint32_t key, uint32_t tile)
@@ -227,10 +234,18 @@ static int clamp_to_tile(uint32_t key, uint32_t tile)
 	return key <= tile ? 0 : key - tile >= TAPE_KV_BLOCK ? TAPE_KV_BLOCK : (int)(key - tile);
 }
 
+static inline size_t block_of(const struct attention_source *source, uint32_t position)
+{
+	return source->table[position / TAPE_KV_BLOCK] * source->block_elements;
+}
+
 PANEL_INLINE void attend_queries(const int T, const struct attention_source *source,
 				 struct attention_query *query, uint32_t segment)
 {
+	uint32_t end = 0;
+
 	for (int t = 0; t < T; t++) {
+		end = query[t].end > end ? query[t].end : end;
 		query[t].m = -INFINITY;
 		query[t].l = 0.0f;
 		memset(query[t].o, 0, (source->dv + 15) / 16 * 16 * sizeof *query[t].o);
@@ -245,9 +260,10 @@ PANEL_INLINE void attend_queries(const int T, const struct attention_source *sou
 		}
 		if (!seen)
 			continue;
-		size_t block = source->table[at / TAPE_KV_BLOCK] * source->block_elements;
+		size_t block = block_of(source, at),
+		       next = at + TAPE_KV_BLOCK < end ? block_of(source, at + TAPE_KV_BLOCK) : block;
 		if (seen == T)
-			attend_tile(T, source, block, &tile, query);
+			attend_tile(T, source, block, next, &tile, query);
 		else
 			for (int t = 0; t < T; t++)
 				attend_tile_alone(source, block, tile.first[t], tile.end[t], &query[t]);

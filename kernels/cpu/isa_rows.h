@@ -7,21 +7,40 @@
 #include "kernels/cpu/isa_attention.h"
 #include "kernels/cpu/isa_matmul.h"
 
+/* contract_quantise, and the sums that matmuls want. */
+PANEL_INLINE bool quantise_block(const float *x, int8_t *q, float *ret_s, int32_t *ret_lo, int32_t *ret_hi)
+{
+	const vf magic = vf_set1(12582912.0f);
+	vf x0 = vf_load(x), x1 = vf_load(x + 16);
+	uint32_t largest =
+	    vi_max_lane(vi_max(vi_and(vf_bits(x0), 0x7fffffff), vi_and(vf_bits(x1), 0x7fffffff)));
+	float amax = float_from_bits(largest);
+	bool finite = largest < 0x7f800000u, silent = !finite || amax < 1e-30f;
+	vf inverse = vf_set1(silent ? 0.0f : 127.0f / amax);
+
+	/* 0 times an infinity is a NaN, so silence is a selection. */
+	vi q0 = vi_sub(vf_bits(vf_add(vf_mul(x0, inverse), magic)), vi_set1(0x4b400000));
+	vi q1 = vi_sub(vf_bits(vf_add(vf_mul(x1, inverse), magic)), vi_set1(0x4b400000));
+	q0 = silent ? vi_set1(0) : q0;
+	q1 = silent ? vi_set1(0) : q1;
+	vi_store_s8(q, q0);
+	vi_store_s8(q + 16, q1);
+	*ret_lo = vi_sum(q0);
+	*ret_hi = vi_sum(q1);
+	*ret_s = !finite ? NAN : silent ? 0.0f : amax / 127.0f;
+	return finite;
+}
+
 static bool isa_quantise(const float *x, uint32_t k, void *tile, uint32_t row, uint32_t rows)
 {
 	uint8_t *block = tile;
 	bool finite = true;
 
 	for (uint32_t b = 0; b < k / 32; b++, block += rows * ACT_BLOCK_BYTES) {
-		int8_t *q = (int8_t *)block + row * 32;
 		float *s = (float *)(block + rows * 32) + row;
-		int32_t *sums = (int32_t *)(block + rows * 40) + row, lo = 0, hi = 0;
+		int32_t *sums = (int32_t *)(block + rows * 40) + row, lo, hi;
 
-		finite &= !contract_quantise(x + 32 * b, q, s);
-		for (int i = 0; i < 16; i++)
-			lo += q[i];
-		for (int i = 16; i < 32; i++)
-			hi += q[i];
+		finite &= quantise_block(x + 32 * b, (int8_t *)block + row * 32, s, &lo, &hi);
 		s[rows] = s[0] * (float)(lo + hi);
 		sums[0] = -8 * (lo + hi);
 		sums[rows] = -128 * (lo + hi);
@@ -81,10 +100,32 @@ static void isa_scale(const float *a, float scale, uint32_t n, float *y)
 	}                                                                    \
 	break
 
+/* contract_silu by vectors. */
+static void silu(const float *x, const float *u, uint32_t n, float *y)
+{
+	const vf one = vf_set1(1.0f), minus = vf_set1(-1.0f);
+
+	for (uint32_t i = 0; i < n; i += 16) {
+		uint32_t count = n - i < 16 ? n - i : 16;
+		vf g = count == 16 ? vf_load(x + i) : vf_load_n(x + i, count);
+		vf s = vf_div(g, vf_add(one, vf_exp(vf_mul(g, minus))));
+		if (u)
+			s = vf_mul(s, count == 16 ? vf_load(u + i) : vf_load_n(u + i, count));
+		if (count == 16)
+			vf_store(y + i, s);
+		else
+			vf_store_n(y + i, s, count);
+	}
+}
+
 static void isa_act(enum tape_act kind, float limit, const float *x, const float *u, uint32_t n, float *y)
 {
 	switch (kind) {
 	case ACT_SILU:
+		if (!(limit > 0.0f)) {
+			silu(x, u, n, y);
+			break;
+		}
 		ACTIVATE(silu);
 	case ACT_GELU_TANH:
 		ACTIVATE(gelu_tanh);

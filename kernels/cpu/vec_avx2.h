@@ -242,6 +242,36 @@ static inline vi vi_dot_biased(vi acc, vi w, vi x)
 	return VI(vec_dot_biased_half(acc.a, w.a, x.a), vec_dot_biased_half(acc.b, w.b, x.b));
 }
 
+static inline vi vi_max(vi a, vi b)
+{
+	return VI(_mm256_max_epu32(a.a, b.a), _mm256_max_epu32(a.b, b.b));
+}
+
+static inline uint32_t vi_max_lane(vi x)
+{
+	__m256i eight = _mm256_max_epu32(x.a, x.b);
+	__m128i four = _mm_max_epu32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+	four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0x4e));
+	four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0xb1));
+	return (uint32_t)_mm_cvtsi128_si32(four);
+}
+
+static inline int32_t vi_sum(vi x)
+{
+	__m256i eight = _mm256_add_epi32(x.a, x.b);
+	__m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+	four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+	four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1));
+	return _mm_cvtsi128_si32(four);
+}
+
+static inline void vi_store_s8(int8_t *y, vi x)
+{
+	__m128i first = _mm_packs_epi32(_mm256_castsi256_si128(x.a), _mm256_extracti128_si256(x.a, 1));
+	__m128i second = _mm_packs_epi32(_mm256_castsi256_si128(x.b), _mm256_extracti128_si256(x.b, 1));
+	_mm_storeu_si128((__m128i *)y, _mm_packs_epi16(first, second));
+}
+
 static inline vi vi_opaque(vi x)
 {
 	__asm__ volatile("" : "+x"(x.a), "+x"(x.b));

@@ -194,6 +194,26 @@ static inline vi vi_dot_biased(vi acc, vi w, vi x)
 	return _mm512_dpbusd_epi32(acc, w, x);
 }
 
+static inline vi vi_max(vi a, vi b)
+{
+	return _mm512_max_epu32(a, b);
+}
+
+static inline uint32_t vi_max_lane(vi x)
+{
+	return _mm512_reduce_max_epu32(x);
+}
+
+static inline int32_t vi_sum(vi x)
+{
+	return _mm512_reduce_add_epi32(x);
+}
+
+static inline void vi_store_s8(int8_t *y, vi x)
+{
+	_mm_storeu_si128((__m128i *)y, _mm512_cvtepi32_epi8(x));
+}
+
 static inline vi vi_opaque(vi x)
 {
 	__asm__ volatile("" : "+v"(x));

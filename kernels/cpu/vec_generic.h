@@ -261,6 +261,33 @@ static inline vi vi_dot_biased(vi acc, vi w, vi x)
 	return vi_dot_unsigned(acc, w, x);
 }
 
+/* The larger as unsigned numbers. */
+static inline vi vi_max(vi a, vi b)
+{
+	EACH_LANE a.lane[i] = (uint32_t)a.lane[i] > (uint32_t)b.lane[i] ? a.lane[i] : b.lane[i];
+	return a;
+}
+
+static inline uint32_t vi_max_lane(vi x)
+{
+	uint32_t y = 0;
+	EACH_LANE y = (uint32_t)x.lane[i] > y ? (uint32_t)x.lane[i] : y;
+	return y;
+}
+
+static inline int32_t vi_sum(vi x)
+{
+	int32_t y = 0;
+	EACH_LANE y += x.lane[i];
+	return y;
+}
+
+/* Lanes of -128 .. 127 as bytes. */
+static inline void vi_store_s8(int8_t *y, vi x)
+{
+	EACH_LANE y[i] = (int8_t)x.lane[i];
+}
+
 /* x, of which the compiler believes nothing. */
 static inline vi vi_opaque(vi x)
 {
