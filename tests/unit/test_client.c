@@ -296,8 +296,9 @@ static void a_sleeping_daemon_is_woken(void **state)
 	struct fake_daemon fake = {0};
 	struct tr_client *client = open_client(&fake);
 	struct tr_request request = request_of(TR_ECHO, 1, 5);
+	int n_prompt = 0;
 
-	for (int i = 0; i < 20; i++) {
+	for (int i = 0; i < 40; i++) {
 		uint64_t slept = load_relaxed_u64(&fake.sleeps), start_ns;
 
 		while (load_relaxed_u64(&fake.sleeps) == slept)
@@ -305,9 +306,11 @@ static void a_sleeping_daemon_is_woken(void **state)
 		start_ns = clock_now_ns();
 		submit_ok(client, &request);
 		wait_one(client);
-		/* The fake sleeps 20 ms at a time: a lost wake-up would show as that on average. */
-		assert_true(clock_now_ns() - start_ns < 15 * MS_NS);
+		n_prompt += clock_now_ns() - start_ns < 10 * MS_NS;
 	}
+	/* The fake sleeps 20 ms at a time: with wake-ups lost, few answers would come in less than half of
+	 * that. A busy machine delays some. */
+	assert_true(n_prompt >= 30);
 	tr_close(client);
 	fake_stop(&fake);
 }
@@ -363,7 +366,7 @@ static void waiting_ends_at_its_timeout(void **state)
 		assert_int_equal(tr_wait(client, &event, 1, timeouts_ns[i]), 0);
 		took_ns = clock_now_ns() - start_ns;
 		assert_true((int64_t)took_ns >= timeouts_ns[i]);
-		assert_true((int64_t)took_ns < timeouts_ns[i] + 100 * MS_NS);
+		assert_true((int64_t)took_ns < timeouts_ns[i] + 500 * MS_NS);
 	}
 	tr_close(client);
 	fake_stop(&fake);

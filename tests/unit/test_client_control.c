@@ -230,7 +230,7 @@ static void a_call_without_answer_times_out(void **state)
 	start_ns = clock_now_ns();
 	assert_int_equal(tr_status(client, NULL, 0, &n), -ETIMEDOUT);
 	assert_true(clock_now_ns() - start_ns >= 50 * MS_NS);
-	assert_true(clock_now_ns() - start_ns < 250 * MS_NS);
+	assert_true(clock_now_ns() - start_ns < 1000 * MS_NS);
 	tr_close(client);
 	fake_stop(&fake);
 }

@@ -61,8 +61,9 @@ static void a_hang_up_ends_a_wait_at_once(void **state)
 		start_ns = clock_now_ns();
 		pthread_create(&thread, NULL, hang_up_later, &fake);
 		assert_int_equal(tr_wait(client, &event, 1, -1), -ECONNRESET);
-		/* The daemon's thread may take its 20 ms nap first. */
-		assert_true(clock_now_ns() - start_ns < 60 * MS_NS);
+		/* The daemon's thread may take its 20 ms nap first; a sleeper that nobody woke would take
+		 * 250. */
+		assert_true(clock_now_ns() - start_ns < 240 * MS_NS);
 		pthread_join(thread, NULL);
 		expect_closed(client, -ECONNRESET);
 		assert_int_equal(tr_end_reason(client), WIRE_REASON_PEER_GONE);
@@ -70,18 +71,33 @@ static void a_hang_up_ends_a_wait_at_once(void **state)
 	}
 }
 
-static void a_hang_up_reaches_those_who_only_poll(void **state)
+/* How long a spinning caller takes to see a hang-up. */
+static uint64_t hang_up_seen_ns(void)
 {
 	struct fake_daemon fake = {0};
 	struct tr_client *client = open_client(&fake);
 	struct tr_event event;
-	uint64_t start_ns;
+	uint64_t start_ns, took_ns;
 
 	fake_stop(&fake);
 	start_ns = clock_now_ns();
 	assert_int_equal(poll_until(client, &event), -ECONNRESET);
-	assert_true(clock_now_ns() - start_ns < 10 * MS_NS);
+	took_ns = clock_now_ns() - start_ns;
 	tr_close(client);
+	return took_ns;
+}
+
+static void a_hang_up_reaches_those_who_only_poll(void **state)
+{
+	uint64_t best_ns = UINT64_MAX;
+
+	/* The best of some: a busy machine may take the CPU away for longer than the bound. */
+	for (int i = 0; i < 10 && best_ns >= 10 * MS_NS; i++) {
+		uint64_t took_ns = hang_up_seen_ns();
+
+		best_ns = took_ns < best_ns ? took_ns : best_ns;
+	}
+	assert_true(best_ns < 10 * MS_NS);
 }
 
 static void answer_and_die(struct fake_daemon *fake, const struct wire_submission *submission)
@@ -142,7 +158,7 @@ static void a_stale_heartbeat_is_told_and_forgiven(void **state)
 	submit_ok(client, &echo);
 	assert_int_equal(tr_wait(client, &event, 1, -1), -EHOSTDOWN);
 	assert_true(clock_now_ns() - start_ns > 900ull * MS_NS);
-	assert_true(clock_now_ns() - start_ns < 1500ull * MS_NS);
+	assert_true(clock_now_ns() - start_ns < 3000ull * MS_NS);
 	assert_int_equal(poll_until(client, &event), -EHOSTDOWN);
 	assert_int_equal(tr_arm(client), -EHOSTDOWN);
 	fake_clear(&fake, FAKE_HANG);
