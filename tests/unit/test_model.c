@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "daemon/model/model.h"
-#include "gguf_builder.h"
+#include "tests/unit/gguf_builder.h"
 
 enum { LAYERS = 2, WIDTH = 32, HEADS = 2, KV_HEADS = 1, HEAD_DIM = 16, FFN = 96, VOCAB = 5, EXPERTS = 4 };
 
