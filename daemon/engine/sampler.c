@@ -16,7 +16,10 @@ int sampler_init(struct sampler *sampler, uint32_t vocab, void (*poll)(void *), 
 	built.weight = calloc(vocab, sizeof(*built.weight));
 	built.rank = calloc(vocab, sizeof(*built.rank));
 	built.seen = calloc(vocab, sizeof(*built.seen));
-	if (!built.x || !built.weight || !built.rank || !built.seen) {
+	built.bucket_count = calloc(SAMPLER_BUCKETS, sizeof(*built.bucket_count));
+	built.bucket_mass = calloc(SAMPLER_BUCKETS, sizeof(*built.bucket_mass));
+	if (!built.bucket_count || !built.bucket_mass || !built.x || !built.weight || !built.rank ||
+	    !built.seen) {
 		sampler_free(&built);
 		return -ENOMEM;
 	}
@@ -30,6 +33,8 @@ void sampler_free(struct sampler *sampler)
 	free(sampler->weight);
 	free(sampler->rank);
 	free(sampler->seen);
+	free(sampler->bucket_count);
+	free(sampler->bucket_mass);
 	*sampler = (struct sampler){0};
 }
 
@@ -100,7 +105,7 @@ static uint32_t find(const float *x, float value)
 	return i;
 }
 
-/* ---- ranking: a heap of ids by (value descending, id ascending) ---- */
+/* ---- ranking: by (value descending, id ascending) ---- */
 
 static bool ranks_before(const float *x, uint32_t a, uint32_t b)
 {
@@ -126,18 +131,6 @@ static void sift(const float *x, uint32_t *heap, uint32_t n, uint32_t at)
 	heap[at] = id;
 }
 
-static uint32_t heap_build(struct sampler *sampler)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < sampler->vocab; i++)
-		if (sampler->weight[i] > 0.0f)
-			sampler->rank[n++] = i;
-	for (uint32_t i = n / 2; i-- > 0;)
-		sift(sampler->x, sampler->rank, n, i);
-	return n;
-}
-
 static uint32_t heap_pop(struct sampler *sampler, uint32_t *n)
 {
 	uint32_t best = sampler->rank[0];
@@ -145,6 +138,12 @@ static uint32_t heap_pop(struct sampler *sampler, uint32_t *n)
 	sampler->rank[0] = sampler->rank[--*n];
 	sift(sampler->x, sampler->rank, *n, 0);
 	return best;
+}
+
+/* A number that rises as x falls: the sign, exponent and upper mantissa of the distance from the maximum. */
+static uint32_t bucket_of(float x, float max)
+{
+	return float_bits(max - x) >> 19;
 }
 
 static double mass(const float *weight, uint32_t n)
@@ -156,41 +155,62 @@ static double mass(const float *weight, uint32_t n)
 	return sum;
 }
 
-/* Drops what is below the k best: their rank is marked by turning the weight of the others to 0. */
-static void keep_top_k(struct sampler *sampler, uint32_t k)
+static void fill_buckets(struct sampler *sampler, float max)
 {
-	uint32_t n = heap_build(sampler), last;
+	memset(sampler->bucket_count, 0, SAMPLER_BUCKETS * sizeof(*sampler->bucket_count));
+	memset(sampler->bucket_mass, 0, SAMPLER_BUCKETS * sizeof(*sampler->bucket_mass));
+	for (uint32_t i = 0; i < sampler->vocab; i++) {
+		uint32_t bucket = bucket_of(sampler->x[i], max);
 
-	if (n <= k)
-		return;
-	last = sampler->rank[0];
-	for (uint32_t i = 0; i < k; i++) {
-		last = heap_pop(sampler, &n);
-		if (i % 1024 == 1023)
-			breathe(sampler);
+		if (!(sampler->weight[i] > 0.0f))
+			continue;
+		sampler->bucket_count[bucket]++;
+		sampler->bucket_mass[bucket] += sampler->weight[i];
 	}
-	for (uint32_t i = 0; i < sampler->vocab; i++)
-		if (ranks_before(sampler->x, last, i))
-			sampler->weight[i] = 0.0f;
 }
 
-static void keep_top_p(struct sampler *sampler, double top_p)
+/* Drops all that lies behind the bucket and makes a heap of what lies in it; returns its size. */
+static uint32_t cut_at_bucket(struct sampler *sampler, uint32_t bucket, float max)
 {
-	double wanted = top_p * mass(sampler->weight, sampler->vocab), sum = 0.0;
-	uint32_t n, last = 0, popped = 0;
+	uint32_t n = 0;
 
+	for (uint32_t i = 0; i < sampler->vocab; i++) {
+		uint32_t its = bucket_of(sampler->x[i], max);
+
+		if (its > bucket)
+			sampler->weight[i] = 0.0f;
+		else if (its == bucket && sampler->weight[i] > 0.0f)
+			sampler->rank[n++] = i;
+	}
+	for (uint32_t i = n / 2; i-- > 0;)
+		sift(sampler->x, sampler->rank, n, i);
+	return n;
+}
+
+/* Keeps the shortest prefix of the ranking that has `count` entries or `wanted` mass, one entry at least.
+ * Whole buckets first, so that only the one at the edge is sorted: a heap of all took milliseconds for a flat
+ * distribution. */
+static void keep_best(struct sampler *sampler, float max, uint32_t count, double wanted)
+{
+	uint32_t bucket = 0, kept = 0, n;
+	double sum = 0.0;
+
+	fill_buckets(sampler, max);
 	breathe(sampler);
-	n = heap_build(sampler);
+	while (bucket < SAMPLER_BUCKETS - 1 && kept + sampler->bucket_count[bucket] < count &&
+	       sum + sampler->bucket_mass[bucket] < wanted) {
+		kept += sampler->bucket_count[bucket];
+		sum += sampler->bucket_mass[bucket++];
+	}
+	n = cut_at_bucket(sampler, bucket, max);
 	breathe(sampler);
-	while (n && (!popped || sum < wanted)) {
-		last = heap_pop(sampler, &n);
-		sum += sampler->weight[last];
-		if (++popped % 1024 == 0)
+	while (n && (!kept || (kept < count && sum < wanted))) {
+		sum += sampler->weight[heap_pop(sampler, &n)];
+		if (++kept % 1024 == 0)
 			breathe(sampler);
 	}
-	for (uint32_t i = 0; i < sampler->vocab; i++)
-		if (ranks_before(sampler->x, last, i))
-			sampler->weight[i] = 0.0f;
+	for (uint32_t i = 0; i < n; i++)
+		sampler->weight[sampler->rank[i]] = 0.0f;
 }
 
 static void keep_min_p(struct sampler *sampler, float min_p)
@@ -237,9 +257,9 @@ int sampler_draw(struct sampler *sampler, const struct request *request, const f
 	sampler->ops->exp(sampler->x, max, sampler->weight, sampler->vocab);
 	breathe(sampler);
 	if (sampling->top_k && sampling->top_k < sampler->vocab)
-		keep_top_k(sampler, sampling->top_k);
+		keep_best(sampler, max, sampling->top_k, INFINITY);
 	if (sampling->top_p < 1.0f)
-		keep_top_p(sampler, sampling->top_p);
+		keep_best(sampler, max, UINT32_MAX, sampling->top_p * mass(sampler->weight, sampler->vocab));
 	if (sampling->min_p > 0.0f)
 		keep_min_p(sampler, sampling->min_p);
 	breathe(sampler);

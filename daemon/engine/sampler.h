@@ -3,7 +3,8 @@
  * Order: repetition penalty over the whole context (a positive logit is divided by it, another multiplied,
  * once an id), bias, allowed set; with temperature 0 the largest, ties to the lowest id; else division by the
  * temperature, top-k, top-p, min-p, and inverse CDF in id order with philox_uniform(seed, position). Weights
- * are exp(x - max) in f32 (the contract's exp), all sums are f64 in order. top-k and top-p rank by value,
+ * are exp(x - max) in f32 (the contract's exp), all sums are f64 in id order (top-p: by
+ * buckets of like values, then in rank order). top-k and top-p rank by value,
  * ties to the lowest id; top-p keeps the shortest prefix that holds top_p of the mass left by top-k; min-p
  * keeps what is at least min_p times as likely as the best. Log-probabilities are those of the raw logits: (x
  * - max) - log(sum of exp(x - max)).
@@ -16,16 +17,20 @@
 #include "daemon/engine/logits.h"
 #include "daemon/engine/request.h"
 
+enum { SAMPLER_BUCKETS = 4096 /* sign, exponent and four bits of mantissa */ };
+
 struct sampler {
 	uint32_t vocab;
 	const struct logits_ops *ops;
 	void (*poll)(void *poll_data); /* called every 100 us or so; may be NULL */
 	void *poll_data;
-	float *x;       /* (vocab) adjusted logits */
-	float *weight;  /* (vocab) exp of them; 0: dropped */
-	uint32_t *rank; /* (vocab) a heap of ids */
-	uint32_t *seen; /* (vocab) the last draw whose context held the id */
-	uint32_t draw;  /* number of this draw, never 0 */
+	float *x;               /* (vocab) adjusted logits */
+	float *weight;          /* (vocab) exp of them; 0: dropped */
+	uint32_t *rank;         /* (vocab) a heap of ids */
+	uint32_t *bucket_count; /* (SAMPLER_BUCKETS) ids by their distance from the maximum */
+	double *bucket_mass;    /* (SAMPLER_BUCKETS) their weights */
+	uint32_t *seen;         /* (vocab) the last draw whose context held the id */
+	uint32_t draw;          /* number of this draw, never 0 */
 };
 
 /* Normalisation of one row of logits. */
