@@ -433,7 +433,7 @@ static int take_count(struct reader *r, const char *field, size_t each, size_t *
 
 static int parse(struct reader *r, struct gguf *g)
 {
-	uint64_t alignment;
+	uint64_t alignment = 0;
 	int error = check_magic(r, &g->version);
 	if (error || (error = take_count(r, "the number of tensors", MIN_TENSOR_BYTES, &g->n_tensors)) ||
 	    (error = take_count(r, "the number of keys", MIN_ENTRY_BYTES, &g->n_entries)) ||

@@ -64,7 +64,7 @@ static int map_and_parse(int fd, const char *path, size_t bytes, struct gguf **r
 
 int gguf_open(const char *path, struct gguf **ret, char *why, size_t why_bytes)
 {
-	size_t bytes;
+	size_t bytes = 0;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
 	if (fd < 0) {
 		int error = -errno;

@@ -307,7 +307,7 @@ int stream_read(struct stream *s, const struct stream_extent *extents, size_t n,
 {
 	pthread_t threads[STREAM_READERS_MAX];
 	unsigned started = 0;
-	size_t largest;
+	size_t largest = 0;
 	int error = check_extents(s, extents, n, &largest, why, why_bytes);
 	if (error)
 		return error;
