@@ -43,7 +43,7 @@ class Llama:
         lib.llama_backend_init()
         self.model = lib.llama_model_load_from_file(path.encode(), lib.llama_model_default_params())
         params = lib.llama_context_default_params()
-        params.n_ctx, params.n_threads, params.n_threads_batch = 1024, 2, 2
+        params.n_ctx, params.n_threads, params.n_threads_batch = 1024, 1, 1
         self.context = lib.llama_init_from_model(self.model, params)
         self.vocab = lib.llama_model_get_vocab(self.model)
         self.size = lib.llama_vocab_n_tokens(self.vocab)
