@@ -8,7 +8,9 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sched.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -374,6 +376,77 @@ static void test_limits(void **state)
 	stop();
 }
 
+/* ---- a user that the daemon's user namespace does not know ---- */
+
+enum { STRANGER = 4321 };
+
+/* The daemon, in a namespace that knows root alone; until the pipe is closed. */
+static void serve_in_namespace(int tell, int hold)
+{
+	int map;
+	char byte;
+
+	if (unshare(CLONE_NEWUSER) < 0 || (map = open("/proc/self/uid_map", O_WRONLY)) < 0 ||
+	    write(map, "0 0 1", 5) != 5)
+		_exit(77);
+	close(map);
+	test_daemon_init(&served);
+	served.server_config.mode = 0666;
+	test_daemon_start(&served, false);
+	chmod(served.folder, 0711);
+	if (write(tell, served.path, sizeof served.path) < 0 || read(hold, &byte, 1) < 0)
+		_exit(1);
+	test_daemon_stop(&served, 0);
+	_exit(0);
+}
+
+/* What it is told, as an exit status. */
+static void connect_as_stranger(const char *path)
+{
+	struct raw_client client = {.segment.fd = -1};
+
+	if (setuid(STRANGER) < 0)
+		_exit(0);
+	client.fd = raw_connect(path);
+	_exit(client.fd < 0 ? 1 : (int)raw_end_reason(&client));
+}
+
+static void test_unmapped_user(void **state)
+{
+	char path[sizeof served.path];
+	int tell[2], hold[2], status;
+	pid_t daemon, client;
+
+	(void)state;
+	if (getuid() != 0) {
+		print_message("needs root to be two users\n");
+		skip();
+	}
+	assert_int_equal(pipe(tell), 0);
+	assert_int_equal(pipe(hold), 0);
+	daemon = fork();
+	if (daemon == 0) {
+		close(hold[1]);
+		serve_in_namespace(tell[1], hold[0]);
+	}
+	close(tell[1]);
+	close(hold[0]);
+	if (read(tell[0], path, sizeof path) != sizeof path) {
+		waitpid(daemon, &status, 0);
+		print_message("needs user namespaces\n");
+		skip();
+	}
+	client = fork();
+	if (client == 0)
+		connect_as_stranger(path);
+	waitpid(client, &status, 0);
+	assert_int_equal(WEXITSTATUS(status), WIRE_REASON_UNMAPPED_UID);
+	close(hold[1]);
+	close(tell[0]);
+	waitpid(daemon, &status, 0);
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 /* ---- the listening socket ---- */
 
 static void test_second_daemon(void **state)
@@ -437,6 +510,7 @@ int main(void)
 	    cmocka_unit_test(test_half_open),
 	    cmocka_unit_test(test_seals),
 	    cmocka_unit_test(test_limits),
+	    cmocka_unit_test(test_unmapped_user),
 	    cmocka_unit_test(test_second_daemon),
 	    cmocka_unit_test(test_stale_socket),
 	};
