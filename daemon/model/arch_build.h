@@ -52,7 +52,7 @@ uint16_t arch_table(struct arch_builder *, const float *values, uint32_t n);
 void arch_embed(struct arch_builder *, uint16_t out, uint16_t weight, float scale);
 void arch_norm(struct arch_builder *, uint16_t out, uint16_t in, uint16_t weight, float eps, uint32_t groups);
 void arch_matmul(struct arch_builder *, uint16_t out, uint16_t in, uint16_t weight, uint16_t bias);
-void arch_add(struct arch_builder *, uint16_t out, uint16_t a, uint16_t b);
+void arch_add(struct arch_builder *, uint16_t out, uint16_t x, uint16_t y);
 void arch_gated(struct arch_builder *, enum tape_act, uint16_t out, uint16_t gate, uint16_t up);
 void arch_rope(struct arch_builder *, uint16_t x, enum tape_rope style, uint16_t table, uint32_t heads,
 	       uint32_t head_dim, uint32_t dims);

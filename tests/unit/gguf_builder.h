@@ -2,7 +2,6 @@
 #ifndef TOKENRING_TESTS_GGUF_BUILDER_H
 #define TOKENRING_TESTS_GGUF_BUILDER_H
 
-#include <assert.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +15,10 @@ static inline void put(struct builder *b, const void *data, size_t n)
 {
 	if (b->bytes + n > b->capacity) {
 		b->capacity = 2 * (b->bytes + n) + 4096;
-		b->data = realloc(b->data, b->capacity);
-		assert(b->data);
+		uint8_t *grown = realloc(b->data, b->capacity);
+		if (!grown)
+			abort();
+		b->data = grown;
 	}
 	if (n)
 		memcpy(b->data + b->bytes, data, n);

@@ -129,10 +129,10 @@ static void test_small_buffers(void **state)
 	assert_int_equal(bytes, 99);
 }
 
-/* Seconds that a megabyte of one character takes; quadratic merging would need hours. */
+/* A quarter of a megabyte of one character: merging in quadratic time would need minutes. */
 static void check_run(const struct tokenizer *t, char c)
 {
-	enum { RUN = 1 << 20 };
+	enum { RUN = 1 << 18 };
 	struct timespec start, end;
 	char *text = malloc(RUN), *back = malloc(2 * RUN);
 	uint32_t *tokens = malloc((RUN + 1) * sizeof *tokens); /* a blank goes in front */
