@@ -127,22 +127,7 @@ grep -q 'code 1' "$scratch/code" && grep -q 'standard output cannot be written: 
 expect 0 'still here' '' run 'say:still here'
 
 # ---- benchmarks: every line is one object with these keys, ratio = p50 / floor ----
-check_lines() {
-	python3 -c '
-import json, sys
-wanted = "bench metric unit p50 p90 p99 p999 max n floor ratio isa threads".split()
-lines = [json.loads(line) for line in sys.stdin]
-for line in lines:
-    assert list(line) == wanted, line
-    assert line["bench"] == sys.argv[1] and line["n"] > 0 and line["p50"] > 0, line
-    if line["floor"] is not None:
-        assert line["floor"] > 0 and abs(line["ratio"] - line["p50"] / line["floor"]) < 2e-3 * line["ratio"], line
-    rising = line["unit"] in ("ns", "ms")
-    tail = [line[key] for key in ("p50", "p90", "p99", "p999")]
-    assert tail == sorted(tail, reverse=not rising), line
-assert {line["metric"] for line in lines} >= set(sys.argv[2:]), lines
-' "$@" || fail "lines of bench $1"
-}
+check_lines() { python3 "$TOKENRING_SOURCE_ROOT/tests/e2e/cli_lines.py" "$@" || fail "lines of bench $1"; }
 check_lines decode tokens_per_second first_token < <("$tokenring" bench decode --json -r 2 -n 12 2>"$scratch/error")
 check_lines prefill tokens_per_second first_token < <("$tokenring" bench prefill --json -r 2 -n 32 2>"$scratch/error")
 if [ "$(nproc)" -gt 1 ]; then

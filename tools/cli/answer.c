@@ -10,6 +10,7 @@
 #include "tools/cli/connect.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/json.h"
+#include "tools/cli/patience.h"
 
 enum { EVENTS = 16, TEXT_BYTES = 8192 };
 
@@ -135,9 +136,10 @@ static bool is_terminal(const struct tr_event *event)
 static enum exit_code stream_events(struct answer *a, uint64_t id)
 {
 	struct tr_event events[EVENTS] = {{.size = sizeof events[0]}};
+	struct patience patience = {0};
 	for (;;) {
 		cancel_if_due(a, id);
-		int n = tr_wait(a->client, events, EVENTS, 100000000);
+		int n = patient_wait(&patience, a->client, events, EVENTS, 100000000);
 		if (n == -EINTR)
 			continue;
 		if (n < 0)

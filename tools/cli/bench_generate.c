@@ -7,6 +7,7 @@
 #include "tools/cli/bench.h"
 #include "tools/cli/connect.h"
 #include "tools/cli/interrupt.h"
+#include "tools/cli/patience.h"
 
 enum { EVENTS = 64 };
 
@@ -103,10 +104,11 @@ static enum exit_code take(struct run *run, const struct tr_event *event, uint64
 static enum exit_code collect(struct run *run)
 {
 	struct tr_event events[EVENTS] = {{.size = sizeof events[0]}};
+	struct patience patience = {0};
 	while (run->ended < run->generation->streams) {
 		if (interrupt_count())
 			return complain("interrupted");
-		int n = tr_wait(run->bench->client, events, EVENTS, 100000000);
+		int n = patient_wait(&patience, run->bench->client, events, EVENTS, 100000000);
 		if (n < 0 && n != -EINTR)
 			return complain_call(run->bench->client, "an answer breaks off", n);
 		uint64_t now = answer_now_ns();

@@ -15,6 +15,7 @@
 #include "tools/cli/connect.h"
 #include "tools/cli/cpus.h"
 #include "tools/cli/interrupt.h"
+#include "tools/cli/patience.h"
 
 enum { TRIES_PER_ROUND = 4, PROBE_TRIPS = 5000, CPUS_MAX = 1024, CPUS_TRIED = 16 };
 
@@ -34,12 +35,13 @@ static int echo_trips(struct ring *ring, uint64_t n, struct floor_trips *trips)
 	struct tr_client *client = ring->bench.client;
 	struct tr_request request = {.size = sizeof request, .op = TR_ECHO, .n_tokens = 1};
 	struct tr_event event = {.size = sizeof event};
+	struct patience patience = {0};
 	uint64_t last = 0, id;
 	for (uint64_t i = 0; i <= n; i++) {
 		request.tokens[0] = (uint32_t)(i & 1);
 		int r = tr_submit(client, &request, &id);
 		uint64_t polls = 0;
-		while (!r && (r = tr_poll(client, &event, 1)) == 0)
+		while (!r && (r = patient_poll(&patience, client, &event, 1)) == 0)
 			polls++;
 		uint64_t now = floor_ticks();
 		if (r < 0)

@@ -64,7 +64,9 @@ enum exit_code complain_call(const struct tr_client *client, const char *what, i
 	case ECONNABORTED:
 		return complain("%s: the daemon ended the channel: %s", what, tr_strreason(reason));
 	case EHOSTDOWN:
-		return complain("%s: the daemon does not react: its heartbeat is over a second old", what);
+		return complain("%s: the daemon does not react: its heartbeat is old; it hangs, or the "
+				"machine is overloaded",
+				what);
 	case EINTR:
 		return complain("%s: interrupted", what);
 	default:
