@@ -139,7 +139,7 @@ fi
 
 # ---- the daemon dies, loads ----
 expect 1 '' 'the daemon is gone' run die
-start_daemon 100
+start_daemon 60
 expect 0 'loaded' 'the model is loading' run 'say:loaded'
 
 exit $failed

@@ -77,7 +77,7 @@ static int find_far_cpu(struct ring *ring)
 	int cpu = -1;
 	pid_t pid = daemon_pid(ring);
 	if (times && pid > 0 && !cpus_read(pid, &times[0]) &&
-	    !echo_trips(ring, 20 * PROBE_TRIPS, &ring->echo_slice) && !cpus_read(pid, &times[1]))
+	    !echo_trips(ring, 4 * PROBE_TRIPS, &ring->echo_slice) && !cpus_read(pid, &times[1]))
 		cpu = cpus_busiest(&times[0], &times[1]);
 	free(times);
 	return cpu;
