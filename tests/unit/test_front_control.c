@@ -152,6 +152,35 @@ static void test_texts(void **state)
 	free(tokens);
 }
 
+/* New limits hold for those who come later. */
+static void test_reload(void **state)
+{
+	struct tr_client *first, *second = NULL, *third = NULL;
+	int error = 0;
+
+	(void)state;
+	start();
+	first = open_client();
+	served.server_config.max_clients_per_uid = 1;
+	assert_int_equal(server_reload(served.server, &served.server_config), 0);
+	for (int i = 0; i < 200 && error == 0; i++) {
+		error = tr_open(&second, served.path, NULL);
+		if (error == 0)
+			tr_close(second);
+		pause_ms(5);
+	}
+	assert_int_equal(error, -EUSERS);
+	submit(first, TR_ECHO, 1, 0);
+	assert_int_equal(wait_event(first).kind, TR_EVENT_ECHO);
+	served.server_config.max_clients_per_uid = 2;
+	assert_int_equal(server_reload(served.server, &served.server_config), 0);
+	for (error = -1; error < 0; pause_ms(5))
+		error = tr_open(&third, served.path, NULL);
+	tr_close(first);
+	tr_close(third);
+	test_daemon_stop(&served, 0);
+}
+
 /* ---- drain ---- */
 
 static void test_drain(void **state)
@@ -210,9 +239,10 @@ static void test_drain_late(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_loading),  cmocka_unit_test(test_load_failed),
-	    cmocka_unit_test(test_profiles), cmocka_unit_test(test_texts),
-	    cmocka_unit_test(test_drain),    cmocka_unit_test(test_drain_late),
+	    cmocka_unit_test(test_loading),    cmocka_unit_test(test_load_failed),
+	    cmocka_unit_test(test_profiles),   cmocka_unit_test(test_texts),
+	    cmocka_unit_test(test_reload),     cmocka_unit_test(test_drain),
+	    cmocka_unit_test(test_drain_late),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
