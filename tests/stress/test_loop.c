@@ -9,7 +9,7 @@
 
 #include "daemon/control/server.h"
 #include "daemon/engine/loop.h"
-#include "tokenring/tokenring.h"
+#include <tokenring/tokenring.h>
 
 enum { CLIENTS = 5, IN_FLIGHT = 6, TABLE = 128 };
 
