@@ -14,6 +14,7 @@ uint32_t request_take(struct front *front, struct channel *channel, const struct
 	pending->channel = channel;
 	pending->state = PENDING_COPYING;
 	pending->end_sent = false;
+	pending->end_finish = 0;
 	pending->index = slot->id & 0xffff;
 	pending->turn = front->turn;
 	pending->range_bytes = pending->blocked_since_ns = 0;
@@ -83,17 +84,40 @@ void request_release(struct front *front, uint32_t request)
 		channel_return(front, channel);
 }
 
+/* The queue is full when the engine is far behind: the end is then owed. */
+static void send_end(struct front *front, uint32_t request)
+{
+	struct pending *pending = &front->pending[request];
+	struct engine_command command = {.kind = COMMAND_END,
+					 .finish = pending->end_finish,
+					 .reason = pending->end_reason,
+					 .request = request};
+
+	pending->end_sent = queue_push(&front->link->commands, &command);
+	front->commands_pushed = true;
+	front->ends_owed |= !pending->end_sent;
+}
+
 void request_end(struct front *front, uint32_t request, uint32_t finish, uint32_t reason)
 {
 	struct pending *pending = &front->pending[request];
-	struct engine_command command = {
-	    .kind = COMMAND_END, .finish = (uint8_t)finish, .reason = (uint16_t)reason, .request = request};
 
-	/* A queue that is full, because the engine is far behind, leaves the request running. */
-	if (pending->end_sent || !queue_push(&front->link->commands, &command))
+	if (pending->end_finish)
 		return;
-	pending->end_sent = true;
-	front->commands_pushed = true;
+	pending->end_finish = (uint8_t)finish;
+	pending->end_reason = (uint16_t)reason;
+	send_end(front, request);
+}
+
+void request_end_owed(struct front *front)
+{
+	front->ends_owed = false;
+	for (uint32_t i = 0; i < front->link->n_requests; i++) {
+		const struct pending *pending = &front->pending[i];
+
+		if (pending->state == PENDING_RUNNING && pending->end_finish && !pending->end_sent)
+			send_end(front, i);
+	}
 }
 
 static void finish_held(struct front *front, uint32_t request, uint32_t finish, uint32_t reason)

@@ -331,6 +331,8 @@ static unsigned periodic(struct front *front)
 		did += poll_parked(front, front->parked.n);
 		if (front->held.n)
 			did += pickup_held(front);
+		if (front->ends_owed)
+			request_end_owed(front);
 		if (load_relaxed_u64(&front->drain_deadline_ns))
 			drain_step(front);
 	}

@@ -41,7 +41,9 @@ enum pending_state {
 struct pending {
 	struct channel *channel; /* NULL: free */
 	uint8_t state;           /* enum pending_state */
-	bool end_sent;
+	uint8_t end_finish;      /* why its end was asked; 0: it was not */
+	uint16_t end_reason;
+	bool end_sent;                       /* to the engine */
 	bool may_shorten;                    /* the client named no max_new */
 	uint32_t next, previous;             /* in the channel's chain; next also in the free list */
 	uint32_t index;                      /* of the channel's table */
@@ -97,6 +99,7 @@ struct front {
 	bool did_something;                     /* since the clock was last read in front_idle */
 	bool pickup_waits;                      /* a submission waits for completion room */
 	bool commands_pushed, control_wanted;
+	bool ends_owed; /* the queue to the engine had no room for a COMMAND_END */
 	bool draining, drain_ended;
 	struct sleeper sleeper;
 	int epoll_fd, wake_fd, control_fd;
@@ -180,6 +183,9 @@ void request_release(struct front *front, uint32_t request);
 
 /* Asks the engine to end a request that it runs, once. */
 void request_end(struct front *front, uint32_t request, uint32_t finish, uint32_t reason);
+
+/* Sends the ends that the queue had no room for. */
+void request_end_owed(struct front *front);
 
 /* Ends a request in whatever state: by the engine, or at once with a FINAL. */
 void request_cancel(struct front *front, uint32_t request, uint32_t finish, uint32_t reason);

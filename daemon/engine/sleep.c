@@ -220,7 +220,8 @@ static uint64_t longest_sleep(const struct front *front, uint64_t now_ns, uint64
 
 	if (until_ns && until_ns < end_ns)
 		end_ns = until_ns;
-	if ((front->pickup_waits || front->outbox.n || front->held.n || front->draining) &&
+	if ((front->pickup_waits || front->ends_owed || front->outbox.n || front->held.n ||
+	     front->draining) &&
 	    end_ns > now_ns + WAITING_SLEEP_NS)
 		end_ns = now_ns + WAITING_SLEEP_NS;
 	return end_ns > now_ns ? end_ns - now_ns : 0;

@@ -131,6 +131,8 @@ void test_daemon_start(struct test_daemon *daemon, bool loading)
 	snprintf(daemon->path, sizeof daemon->path, "%s/socket", daemon->folder);
 	daemon->server_config.path = daemon->path;
 	assert_int_equal(fake_engine_init(&daemon->engine, daemon->n_requests), 0);
+	if (daemon->command_slots)
+		daemon->engine.link.commands.mask = daemon->command_slots - 1;
 	if (front_create(&daemon->front, &daemon->front_config, &daemon->engine.link, why, sizeof why) < 0 ||
 	    server_create(&daemon->server, &daemon->server_config, daemon->front, why, sizeof why) < 0)
 		fail_msg("%s", why);

@@ -20,6 +20,7 @@ struct test_daemon {
 	struct server_model model;
 	pthread_t thread;
 	uint32_t n_requests;
+	uint32_t command_slots; /* 0: as many as engine/request.h promises */
 	bool started;
 	void (*between_turns)(void); /* before the start: runs on the front's thread after each turn */
 	bool no_allocation; /* before the start: the front's thread asserts that it allocates nothing */

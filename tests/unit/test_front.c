@@ -241,6 +241,39 @@ static void test_cancel(void **state)
 	test_daemon_stop(&served, 0);
 }
 
+/* An engine that is far behind: commands that its queue has no room for are refused, or sent later. */
+static void test_engine_behind(void **state)
+{
+	struct tr_client *client;
+	struct tr_event event;
+	uint64_t ids[24];
+	unsigned cancelled = 0;
+
+	(void)state;
+	test_daemon_init(&served);
+	served.command_slots = 16;
+	test_daemon_start(&served, false);
+	store_relaxed_u32(&served.engine.paused, 1);
+	client = open_client();
+	for (int round = 0; round < 50; round++) {
+		for (int i = 0; i < 24; i++)
+			ids[i] = submit(client, TR_GENERATE, 1, 50);
+		for (int i = 0; i < 24; i++)
+			assert_int_equal(tr_cancel(client, ids[i]), 0);
+		for (int i = 0; i < 24; i++) {
+			event = wait_event(client);
+			if (event.kind == TR_EVENT_REFUSED)
+				assert_int_equal(event.reason, WIRE_REASON_QUEUE_FULL);
+			else
+				assert_int_equal(event.finish, TR_FINISH_CANCELLED);
+			cancelled += event.kind == TR_EVENT_FINAL;
+		}
+	}
+	assert_true(cancelled > 100);
+	tr_close(client);
+	test_daemon_stop(&served, 0);
+}
+
 /* A client that does not poll: the ring fills, the engine pauses at 64 undelivered tokens, the request ends
  * with STALL after the time allowed, and another client sees nothing of it. */
 static void test_stall(void **state)
@@ -487,10 +520,11 @@ int main(void)
 	    cmocka_unit_test(test_echo),          cmocka_unit_test(test_generate),
 	    cmocka_unit_test(test_long_prompt),   cmocka_unit_test(test_score),
 	    cmocka_unit_test(test_refusals),      cmocka_unit_test(test_queue_full),
-	    cmocka_unit_test(test_cancel),        cmocka_unit_test(test_stall),
-	    cmocka_unit_test(test_slow_reader),   cmocka_unit_test(test_full_rings),
-	    cmocka_unit_test(test_many_channels), cmocka_unit_test(test_parked),
-	    cmocka_unit_test(test_sleep_wake),    cmocka_unit_test(test_no_allocation),
+	    cmocka_unit_test(test_cancel),        cmocka_unit_test(test_engine_behind),
+	    cmocka_unit_test(test_stall),         cmocka_unit_test(test_slow_reader),
+	    cmocka_unit_test(test_full_rings),    cmocka_unit_test(test_many_channels),
+	    cmocka_unit_test(test_parked),        cmocka_unit_test(test_sleep_wake),
+	    cmocka_unit_test(test_no_allocation),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
