@@ -62,7 +62,7 @@ struct attention_source {
 	float scale, softcap; /* softcap 0: none */
 };
 
-/* One query vector against the keys [first, end) of one segment; end > first. */
+/* One query vector, which sees the keys [first, end). */
 struct attention_query {
 	const float *q; /* (dk) */
 	uint32_t first, end;
@@ -95,9 +95,10 @@ struct cpu_isa {
 	bool (*store_f16)(const float *x, uint32_t n, uint16_t *dst, size_t stride);
 	bool (*finite)(const float *x, uint32_t n);
 
-	/* Up to QUERY_ROWS queries, all within the segment of 256 keys that begins at `segment`. */
-	void (*attend)(const struct attention_source *, struct attention_query *, uint32_t n,
-		       uint32_t segment);
+	/* Keys of the tiles [from, to), within one segment of 256; from a multiple of 32. A call whose `from`
+	 * begins the segment begins each query's m, l and o, later ones go on. */
+	void (*attend)(const struct attention_source *, struct attention_query *, uint32_t n, uint32_t from,
+		       uint32_t to);
 	/* Merges a later segment's (m, l, o) into (M, L, O). */
 	void (*merge)(float *M, float *L, float *O, const struct attention_query *, uint32_t dv);
 	/* y = O / L */

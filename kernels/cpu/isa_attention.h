@@ -239,18 +239,24 @@ static inline size_t block_of(const struct attention_source *source, uint32_t po
 	return source->table[position / TAPE_KV_BLOCK] * source->block_elements;
 }
 
+static inline void begin_query(struct attention_query *query, uint32_t dv)
+{
+	query->m = -INFINITY;
+	query->l = 0.0f;
+	memset(query->o, 0, (dv + 15) / 16 * 16 * sizeof *query->o);
+}
+
 PANEL_INLINE void attend_queries(const int T, const struct attention_source *source,
-				 struct attention_query *query, uint32_t segment)
+				 struct attention_query *query, uint32_t from, uint32_t to)
 {
 	uint32_t end = 0;
 
 	for (int t = 0; t < T; t++) {
 		end = query[t].end > end ? query[t].end : end;
-		query[t].m = -INFINITY;
-		query[t].l = 0.0f;
-		memset(query[t].o, 0, (source->dv + 15) / 16 * 16 * sizeof *query[t].o);
+		if (from % TAPE_KV_SEGMENT == 0)
+			begin_query(&query[t], source->dv);
 	}
-	for (uint32_t at = segment; at < segment + TAPE_KV_SEGMENT; at += TAPE_KV_BLOCK) {
+	for (uint32_t at = from; at < to && at < end; at += TAPE_KV_BLOCK) {
 		struct score_tile tile;
 		int seen = 0;
 		for (int t = 0; t < T; t++) {
@@ -258,23 +264,21 @@ PANEL_INLINE void attend_queries(const int T, const struct attention_source *sou
 			tile.end[t] = clamp_to_tile(query[t].end, at);
 			seen += tile.first[t] < tile.end[t];
 		}
-		if (!seen)
-			continue;
-		size_t block = block_of(source, at),
-		       next = at + TAPE_KV_BLOCK < end ? block_of(source, at + TAPE_KV_BLOCK) : block;
+		size_t block = block_of(source, at), next = at + TAPE_KV_BLOCK;
+		next = next < to && next < end ? block_of(source, (uint32_t)next) : block;
 		if (seen == T)
 			attend_tile(T, source, block, next, &tile, query);
 		else
-			for (int t = 0; t < T; t++)
+			for (int t = 0; t < T && seen; t++)
 				attend_tile_alone(source, block, tile.first[t], tile.end[t], &query[t]);
 	}
 }
 
 #define ATTEND(T)                                                                                    \
 	static void attend_##T(const struct attention_source *source, struct attention_query *query, \
-			       uint32_t segment)                                                     \
+			       uint32_t from, uint32_t to)                                           \
 	{                                                                                            \
-		attend_queries(T, source, query, segment);                                           \
+		attend_queries(T, source, query, from, to);                                          \
 	}
 ATTEND(1)
 ATTEND(2)
@@ -286,20 +290,20 @@ ATTEND(6)
 #endif
 
 static void isa_attend(const struct attention_source *source, struct attention_query *query, uint32_t n,
-		       uint32_t segment)
+		       uint32_t from, uint32_t to)
 {
 #if VEC_QUERY_ROWS >= 6
 	for (; n >= 6; n -= 6, query += 6)
-		attend_6(source, query, segment);
+		attend_6(source, query, from, to);
 #endif
 #if VEC_QUERY_ROWS >= 3
 	for (; n >= 3; n -= 3, query += 3)
-		attend_3(source, query, segment);
+		attend_3(source, query, from, to);
 #endif
 	for (; n >= 2; n -= 2, query += 2)
-		attend_2(source, query, segment);
+		attend_2(source, query, from, to);
 	if (n)
-		attend_1(source, query, segment);
+		attend_1(source, query, from, to);
 }
 
 static void isa_merge(float *M, float *L, float *O, const struct attention_query *from, uint32_t dv)

@@ -218,6 +218,7 @@ static void place_private(struct cpu_program *program, const struct needs *needs
 		mine->input = take(arena, needs->input_bytes);
 		mine->row = take(arena, needs->row_floats * sizeof(float));
 		mine->attention = take(arena, 2 * (size_t)QUERY_ROWS * padded(needs->dv) * sizeof(float));
+		mine->queries = take(arena, needs->heads * sizeof *mine->queries);
 		mine->slots = take(arena, (size_t)program->base.limits.rows * needs->used * sizeof(uint32_t));
 		mine->products = take(arena, (size_t)CHUNK_ROWS * needs->products * sizeof(float));
 	}
@@ -226,7 +227,7 @@ static void place_private(struct cpu_program *program, const struct needs *needs
 /* Batches of so few rows that their heads do not keep all threads busy are split by segment. */
 static void place_partial(struct cpu_program *program, const struct needs *needs, struct arena *arena)
 {
-	if (!needs->heads || program->threads == 1)
+	if (!needs->heads)
 		return;
 	uint32_t rows = (4 * program->threads + needs->kv_heads - 1) / needs->kv_heads;
 	program->partial_rows = rows < program->base.limits.rows ? rows : program->base.limits.rows;

@@ -84,11 +84,12 @@ struct cpu_step {
 
 /* Memory of one thread. */
 struct cpu_private {
-	uint8_t *input;   /* CHUNK_ROWS prepared rows of the widest input */
-	float *row;       /* one row of the widest buffer */
-	float *attention; /* QUERY_ROWS segments and totals of the largest dv */
-	uint32_t *slots;  /* EXPERTS: (rows * used) */
-	float *products;  /* EXPERTS: (2, CHUNK_ROWS, n) */
+	uint8_t *input;                  /* CHUNK_ROWS prepared rows of the widest input */
+	float *row;                      /* one row of the widest buffer */
+	float *attention;                /* QUERY_ROWS segments and totals of the largest dv */
+	struct attention_query *queries; /* (heads) */
+	uint32_t *slots;                 /* EXPERTS: (rows * used) */
+	float *products;                 /* EXPERTS: (2, CHUNK_ROWS, n) */
 };
 
 struct cpu_program {

@@ -9,6 +9,8 @@
 #include "kernels/contract.h"
 #include "kernels/cpu/program.h"
 
+enum { WHOLE_SEGMENTS = 2 }; /* segments a thread from which they are not divided */
+
 uint16_t *kv_block(const struct cpu_program *program, uint32_t group, uint32_t layer, uint32_t block)
 {
 	const struct cpu_kv *kv = &program->kv[group];
@@ -147,7 +149,7 @@ static void attend_segments(const struct attention *a, const struct attention_so
 	}
 	for (uint32_t s = first / TAPE_KV_SEGMENT * TAPE_KV_SEGMENT; s < end; s += TAPE_KV_SEGMENT) {
 		uint32_t count = in_segment(all, n, s, seen, place);
-		a->program->isa->attend(source, seen, count, s);
+		a->program->isa->attend(source, seen, count, s, s + TAPE_KV_SEGMENT);
 		for (uint32_t i = 0; i < count; i++)
 			add_segment(a, totals, place[i], &seen[i]);
 		pool_work(a->self, (uint64_t)count * (end - s < TAPE_KV_SEGMENT ? end - s : TAPE_KV_SEGMENT) *
@@ -212,23 +214,41 @@ static float *partial_of(const struct attention *a, uint32_t row, uint32_t head,
 	return program->partial + at * (a->padded_dv + CACHE_LINE_FLOATS);
 }
 
-static void attend_part(const struct attention *a, uint32_t row, uint32_t kv_head, uint32_t segment)
+/* One tile of 32 keys for all query heads of a kv head. */
+static void attend_part_tile(const struct attention *a, uint32_t row, uint32_t kv_head, uint32_t at)
 {
 	struct attention_source source = source_of(a, a->program->batch->sequence[row], kv_head);
-	struct attention_query query[QUERY_ROWS];
+	struct attention_query *query =
+	    a->program->private[a->self->index].queries + (size_t)kv_head * a->heads_per_kv;
 
 	for (uint32_t i = 0, n; i < a->heads_per_kv; i += n) {
 		n = a->heads_per_kv - i < QUERY_ROWS ? a->heads_per_kv - i : QUERY_ROWS;
-		for (uint32_t j = 0; j < n; j++)
-			query[j] = query_of(a, row, kv_head, i + j,
-					    partial_of(a, row, kv_head * a->heads_per_kv + i + j, segment));
-		a->program->isa->attend(&source, query, n, segment);
-		for (uint32_t j = 0; j < n; j++) {
-			query[j].o[a->padded_dv] = query[j].m;
-			query[j].o[a->padded_dv + 1] = query[j].l;
-		}
+		a->program->isa->attend(&source, query + i, n, at, at + TAPE_KV_BLOCK);
 	}
-	pool_work(a->self, (uint64_t)a->heads_per_kv * TAPE_KV_SEGMENT * (source.dk + source.dv));
+}
+
+/* One segment for kv heads first, first + step, ...: tile by tile, because a tile's heads lie one after the
+ * other in memory. */
+static void attend_part(const struct attention *a, uint32_t row, uint32_t segment, uint32_t first,
+			uint32_t step)
+{
+	struct attention_query *queries = a->program->private[a->self->index].queries;
+	uint32_t end = a->program->batch->position[row] + 1, heads = a->group->kv_heads;
+
+	for (uint32_t h = first; h < heads; h += step)
+		for (uint32_t i = h * a->heads_per_kv; i < (h + 1) * a->heads_per_kv; i++)
+			queries[i] = query_of(a, row, h, i % a->heads_per_kv, partial_of(a, row, i, segment));
+	for (uint32_t at = segment; at < segment + TAPE_KV_SEGMENT && at < end; at += TAPE_KV_BLOCK)
+		for (uint32_t h = first; h < heads; h += step) {
+			attend_part_tile(a, row, h, at);
+			pool_work(a->self,
+				  (uint64_t)a->heads_per_kv * TAPE_KV_BLOCK * (a->group->dk + a->group->dv));
+		}
+	for (uint32_t h = first; h < heads; h += step)
+		for (uint32_t i = h * a->heads_per_kv; i < (h + 1) * a->heads_per_kv; i++) {
+			queries[i].o[a->padded_dv] = queries[i].m;
+			queries[i].o[a->padded_dv + 1] = queries[i].l;
+		}
 }
 
 static void merge_parts(const struct attention *a, uint32_t row, uint32_t head)
@@ -246,17 +266,30 @@ static void merge_parts(const struct attention *a, uint32_t row, uint32_t head)
 				buffer_row(a->program, a->op->out[0], row) + (size_t)head * dv);
 }
 
+/* Whole segments are dealt when there are many, their kv heads else. */
+static void attend_row_split(const struct attention *a, uint32_t row, uint32_t *segments)
+{
+	uint32_t first = first_key(a, row) / TAPE_KV_SEGMENT * TAPE_KV_SEGMENT;
+	uint32_t last = a->program->batch->position[row], threads = a->self->threads;
+	bool whole = (last - first) / TAPE_KV_SEGMENT >= WHOLE_SEGMENTS * threads;
+
+	for (uint32_t s = first; s <= last; s += TAPE_KV_SEGMENT, ++*segments) {
+		/* This thread's heads h: (segments * kv_heads + h) mod threads is its index. */
+		uint32_t dealt = *segments % threads * (a->group->kv_heads % threads) % threads;
+		if (!whole)
+			attend_part(a, row, s, (a->self->index + threads - dealt) % threads, threads);
+		else if (*segments % threads == a->self->index)
+			attend_part(a, row, s, 0, 1);
+	}
+}
+
 static void attend_split(const struct attention *a)
 {
 	const struct batch *batch = a->program->batch;
-	uint32_t item = 0, first, end;
+	uint32_t segments = 0, first, end;
 
 	for (uint32_t r = 0; r < batch->rows; r++)
-		for (uint32_t s = first_key(a, r) / TAPE_KV_SEGMENT * TAPE_KV_SEGMENT;
-		     s <= batch->position[r]; s += TAPE_KV_SEGMENT)
-			for (uint32_t h = 0; h < a->group->kv_heads; h++, item++)
-				if (item % a->self->threads == a->self->index)
-					attend_part(a, r, h, s);
+		attend_row_split(a, r, &segments);
 	pool_barrier(a->self);
 	own_items(SPLIT_COLUMNS, batch->rows, a->op->u.attn.heads, a->self, &first, &end);
 	for (uint32_t i = first; i < end; i++)
@@ -283,7 +316,8 @@ void run_attention(struct cpu_program *program, const struct cpu_step *step, str
 	    .padded_dv = (group->dv + CACHE_LINE_FLOATS - 1) / CACHE_LINE_FLOATS * CACHE_LINE_FLOATS,
 	};
 
-	if (program->batch->rows <= program->partial_rows && long_context(program->batch))
+	if (program->batch->rows <= program->partial_rows &&
+	    (self->threads == 1 || long_context(program->batch)))
 		attend_split(&a);
 	else
 		attend_dealt(&a);
