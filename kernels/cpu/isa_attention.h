@@ -43,9 +43,9 @@ struct score_tile {
 	int first[VEC_QUERY_ROWS], end[VEC_QUERY_ROWS]; /* unmasked keys of the tile */
 };
 
-/* score = FMA chain over d ascending. Meanwhile the tile's values and the next tile's keys are prefetched. */
+/* score = FMA chain over d ascending. Meanwhile the tile's values and the next head's keys are prefetched. */
 PANEL_INLINE void raw_scores(const int T, const struct attention_query *query, const uint16_t *k, uint32_t dk,
-			     const uint16_t *values, const uint16_t *next, struct score_tile *tile)
+			     const uint16_t *values, struct score_tile *tile)
 {
 	vf acc[VEC_QUERY_ROWS][2];
 
@@ -56,7 +56,7 @@ PANEL_INLINE void raw_scores(const int T, const struct attention_query *query, c
 		vf k0 = vf_from_f16(k + (size_t)d * TAPE_KV_BLOCK);
 		vf k1 = vf_from_f16(k + (size_t)d * TAPE_KV_BLOCK + 16);
 		vec_prefetch(values + (size_t)d * TAPE_KV_BLOCK);
-		vec_prefetch(next + (size_t)d * TAPE_KV_BLOCK);
+		vec_prefetch(k + (size_t)(dk + d) * TAPE_KV_BLOCK);
 		VEC_UNROLL(8)
 		for (int t = 0; t < T; t++) {
 			vf q = vf_set1(query[t].q[d]);
@@ -211,10 +211,10 @@ PANEL_INLINE void weigh_values(const int T, const struct attention_source *sourc
 	}
 }
 
-PANEL_INLINE void attend_tile(const int T, const struct attention_source *source, size_t block, size_t next,
+PANEL_INLINE void attend_tile(const int T, const struct attention_source *source, size_t block,
 			      struct score_tile *tile, struct attention_query *query)
 {
-	raw_scores(T, query, source->k + block, source->dk, source->v + block, source->k + next, tile);
+	raw_scores(T, query, source->k + block, source->dk, source->v + block, tile);
 	for (int t = 0; t < T; t++)
 		weigh(source, &query[t], tile->score[t], tile->first[t], tile->end[t], &tile->alpha[t]);
 	weigh_values(T, source, source->v + block, tile, query);
@@ -226,17 +226,12 @@ static void attend_tile_alone(const struct attention_source *source, size_t bloc
 	struct score_tile tile = {.first = {first}, .end = {end}};
 
 	if (first < end)
-		attend_tile(1, source, block, block, &tile, query);
+		attend_tile(1, source, block, &tile, query);
 }
 
 static int clamp_to_tile(uint32_t key, uint32_t tile)
 {
 	return key <= tile ? 0 : key - tile >= TAPE_KV_BLOCK ? TAPE_KV_BLOCK : (int)(key - tile);
-}
-
-static inline size_t block_of(const struct attention_source *source, uint32_t position)
-{
-	return source->table[position / TAPE_KV_BLOCK] * source->block_elements;
 }
 
 static inline void begin_query(struct attention_query *query, uint32_t dv)
@@ -264,10 +259,9 @@ PANEL_INLINE void attend_queries(const int T, const struct attention_source *sou
 			tile.end[t] = clamp_to_tile(query[t].end, at);
 			seen += tile.first[t] < tile.end[t];
 		}
-		size_t block = block_of(source, at), next = at + TAPE_KV_BLOCK;
-		next = next < to && next < end ? block_of(source, (uint32_t)next) : block;
+		size_t block = source->table[at / TAPE_KV_BLOCK] * source->block_elements;
 		if (seen == T)
-			attend_tile(T, source, block, next, &tile, query);
+			attend_tile(T, source, block, &tile, query);
 		else
 			for (int t = 0; t < T && seen; t++)
 				attend_tile_alone(source, block, tile.first[t], tile.end[t], &query[t]);

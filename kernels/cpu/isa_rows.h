@@ -93,6 +93,54 @@ static void isa_scale(const float *a, float scale, uint32_t n, float *y)
 		y[i] = a[i] * scale;
 }
 
+/* contract_silu */
+PANEL_INLINE vf vf_silu(vf x)
+{
+	return vf_div(x, vf_add(vf_set1(1.0f), vf_exp(vf_mul(x, vf_set1(-1.0f)))));
+}
+
+/* contract_tanh */
+PANEL_INLINE vf vf_tanh(vf x)
+{
+	const vf one = vf_set1(1.0f);
+	vf a = vf_from_bits(vi_and(vf_bits(x), 0x7fffffff)), z = vf_mul(x, x);
+	vf p = vf_fma(vf_set1(-5.70498872745e-3f), z, vf_set1(2.06390887954e-2f));
+	p = vf_fma(p, z, vf_set1(-5.37397155531e-2f));
+	p = vf_fma(p, z, vf_set1(1.33314422036e-1f));
+	p = vf_fma(p, z, vf_set1(-3.33332819422e-1f));
+	vf small = vf_fma(vf_mul(p, z), x, x);
+	vf large = vf_sub(one, vf_div(vf_set1(2.0f), vf_add(vf_exp(vf_add(a, a)), one)));
+
+	/* `large` is not negative: adding the sign bit is copysign. */
+	vi sign = vi_and(vf_bits(x), INT32_MIN);
+	large = vf_from_bits(vi_add(vi_and(vf_bits(large), 0x7fffffff), sign));
+	return vf_if_less(vf_set1(0.625f), a, large, small);
+}
+
+/* contract_gelu_tanh */
+PANEL_INLINE vf vf_gelu_tanh(vf x)
+{
+	vf inner = vf_fma(vf_mul(vf_mul(x, x), vf_set1(0.044715f)), x, x);
+	vf t = vf_tanh(vf_mul(vf_set1(0.797884560802865356f), inner));
+	return vf_mul(vf_mul(vf_set1(0.5f), x), vf_add(vf_set1(1.0f), t));
+}
+
+/* The two activations of most models, without a limit. */
+PANEL_INLINE void act_vectors(const enum tape_act kind, const float *x, const float *u, uint32_t n, float *y)
+{
+	for (uint32_t i = 0; i < n; i += 16) {
+		uint32_t count = n - i < 16 ? n - i : 16;
+		vf g = count == 16 ? vf_load(x + i) : vf_load_n(x + i, count);
+		vf a = kind == ACT_SILU ? vf_silu(g) : vf_gelu_tanh(g);
+		if (u)
+			a = vf_mul(a, count == 16 ? vf_load(u + i) : vf_load_n(u + i, count));
+		if (count == 16)
+			vf_store(y + i, a);
+		else
+			vf_store_n(y + i, a, count);
+	}
+}
+
 #define ACTIVATE(name)                                                       \
 	for (uint32_t i = 0; i < n; i++) {                                   \
 		float a = limit > 0.0f ? contract_clamp(x[i], limit) : x[i]; \
@@ -100,32 +148,17 @@ static void isa_scale(const float *a, float scale, uint32_t n, float *y)
 	}                                                                    \
 	break
 
-/* contract_silu by vectors. */
-static void silu(const float *x, const float *u, uint32_t n, float *y)
-{
-	const vf one = vf_set1(1.0f), minus = vf_set1(-1.0f);
-
-	for (uint32_t i = 0; i < n; i += 16) {
-		uint32_t count = n - i < 16 ? n - i : 16;
-		vf g = count == 16 ? vf_load(x + i) : vf_load_n(x + i, count);
-		vf s = vf_div(g, vf_add(one, vf_exp(vf_mul(g, minus))));
-		if (u)
-			s = vf_mul(s, count == 16 ? vf_load(u + i) : vf_load_n(u + i, count));
-		if (count == 16)
-			vf_store(y + i, s);
-		else
-			vf_store_n(y + i, s, count);
-	}
-}
-
 static void isa_act(enum tape_act kind, float limit, const float *x, const float *u, uint32_t n, float *y)
 {
+	if (!(limit > 0.0f) && (kind == ACT_SILU || kind == ACT_GELU_TANH)) {
+		if (kind == ACT_SILU)
+			act_vectors(ACT_SILU, x, u, n, y);
+		else
+			act_vectors(ACT_GELU_TANH, x, u, n, y);
+		return;
+	}
 	switch (kind) {
 	case ACT_SILU:
-		if (!(limit > 0.0f)) {
-			silu(x, u, n, y);
-			break;
-		}
 		ACTIVATE(silu);
 	case ACT_GELU_TANH:
 		ACTIVATE(gelu_tanh);

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "kernels/cpu/detect.h"
+#include "kernels/cpu/peak.h"
 #include "kernels/cpu/pool.h"
 
 enum { THREADS_MAX = 8, ROUNDS = 200, SLOTS = 64 };
@@ -147,6 +148,18 @@ static void instruction_sets_go_by_name(void **state)
 	assert_non_null(strstr(why, "sse9"));
 }
 
+static void peaks_are_measured(void **state)
+{
+	double read = 0, ops = 0;
+
+	assert_int_equal(cpu_peak_read(1 << 20, 2, NULL, &read), 0);
+	assert_true(read > 1e7 && read < 1e13);
+	assert_int_equal(cpu_peak_int8("generic", 1, NULL, &ops), 0);
+	assert_true(ops > 1e6 && ops < 1e13);
+	assert_int_equal(cpu_peak_int8("sse9", 1, NULL, &ops), -EINVAL);
+	assert_int_equal(cpu_peak_read(0, 1, NULL, &read), -EINVAL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -155,6 +168,7 @@ int main(void)
 	    cmocka_unit_test(the_caller_polls_while_it_works),
 	    cmocka_unit_test(a_cpu_that_is_not_there_is_an_error),
 	    cmocka_unit_test(instruction_sets_go_by_name),
+	    cmocka_unit_test(peaks_are_measured),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
