@@ -77,7 +77,7 @@ def main():
     tried = {threads: [] for threads in range(1, max_threads + 1)}
     for _ in range(4):
         for threads, rates in tried.items():
-            rates.append(decoder.rate(24, threads))
+            rates.append(decoder.rate(16, threads))
     best = max(tried, key=lambda threads: statistics.median(tried[threads][1:]))
     print(f"ready llama.cpp ({version_of_ggml()}, llama-cpp-python {lib.__version__}), {best} of {max_threads} threads",
           flush=True)
