@@ -9,13 +9,14 @@
 #include <stdint.h>
 #include <time.h>
 
-#include "libclient/arena.h"
 #include "libclient/include/tokenring/tokenring.h"
+#include "shm/arena.h"
 #include "shm/ring.h"
 #include "shm/segment.h"
 #include "shm/wake.h"
 
 enum {
+	ARENA_UNIT_BYTES = WIRE_SLOT_BYTES, /* offsets in slots and blocks count these */
 	DEFAULT_SPIN_NS = 50000,
 	DEFAULT_TIMEOUT_MS = 5000,
 	SLEEP_SLICE_NS = 250000000, /* the longest sleep without a look at the heartbeat */

@@ -74,7 +74,7 @@ static int tables_create(struct tr_client *client, uint32_t n)
 		client->free_indices[i] = (uint16_t)(n - 1 - i);
 	client->n_free = n;
 	client->n_ended = 0;
-	return arena_init(&client->arena, client->layout.arena_bytes);
+	return arena_init(&client->arena, client->layout.arena_bytes / ARENA_UNIT_BYTES);
 }
 
 static void tables_destroy(struct tr_client *client)

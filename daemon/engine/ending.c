@@ -17,7 +17,8 @@ uint32_t request_take(struct front *front, struct channel *channel, const struct
 	pending->end_finish = 0;
 	pending->index = slot->id & 0xffff;
 	pending->turn = front->turn;
-	pending->range_bytes = pending->blocked_since_ns = 0;
+	pending->block_bytes = 0;
+	pending->blocked_since_ns = 0;
 	pending->first_unplaced = pending->n_unplaced = pending->reply_bytes = 0;
 	pending->previous = CHANNEL_NO_REQUEST;
 	pending->next = channel->first_request;
@@ -70,9 +71,9 @@ void request_release(struct front *front, uint32_t request)
 	unchain(front, pending);
 	channel->table[pending->index] = CHANNEL_NO_REQUEST;
 	channel->n_in_flight--;
-	if (pending->range_bytes) {
-		extents_free(&front->blocks, pending->range, pending->range_bytes);
-		channel->block_bytes -= pending->range_bytes;
+	if (pending->block_bytes) {
+		arena_give(&front->blocks, pending->unit);
+		channel->block_bytes -= pending->block_bytes;
 	}
 	pending->channel = NULL;
 	pending->state = PENDING_FREE;

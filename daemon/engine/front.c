@@ -89,7 +89,7 @@ static int allocate_blocks(struct front *front)
 		return -ENOMEM;
 	front->block_memory = memory;
 	front->config.block_bytes = bytes;
-	return extents_init(&front->blocks, 0, bytes, 64, front->link->n_requests);
+	return arena_init(&front->blocks, bytes / BLOCK_UNIT_BYTES);
 }
 
 static int open_descriptors(struct front *front)
@@ -168,7 +168,7 @@ void front_free(struct front *front)
 		close(front->wake_fd);
 	if (front->block_memory)
 		munmap(front->block_memory, front->config.block_bytes);
-	extents_destroy(&front->blocks);
+	arena_destroy(&front->blocks);
 	queue_free(&front->messages);
 	free(front->held.items);
 	free(front->outbox.items);

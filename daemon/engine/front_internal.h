@@ -8,8 +8,8 @@
 #include <time.h>
 
 #include "daemon/engine/channel.h"
-#include "daemon/engine/extents.h"
 #include "daemon/engine/front.h"
+#include "shm/arena.h"
 
 enum {
 	TURN_CHANNEL_SLOTS = 64,
@@ -24,8 +24,9 @@ enum {
 	SLOW_WAKE_NS = 200000,      /* a wake that took longer is somebody's attack */
 	SLOW_FORGIVEN_S = 10,
 	SOCKET_EVENTS = 64,
-	SOCKET_MESSAGES = 16,  /* read from one socket in one look */
-	UNPLACED_TOKENS = 128, /* power of two, more than REQUEST_UNDELIVERED_MAX + 1 */
+	SOCKET_MESSAGES = 16,   /* read from one socket in one look */
+	BLOCK_UNIT_BYTES = 256, /* of the private memory of blocks */
+	UNPLACED_TOKENS = 128,  /* power of two, more than REQUEST_UNDELIVERED_MAX + 1 */
 	NOWHERE = UINT32_MAX,
 };
 
@@ -49,7 +50,7 @@ struct pending {
 	uint32_t index;                      /* of the channel's table */
 	uint32_t place;                      /* in front->held or front->outbox; NOWHERE */
 	uint64_t turn;                       /* of pickup */
-	uint64_t range, range_bytes;         /* private memory of the block; bytes 0: none */
+	uint32_t unit, block_bytes;          /* private memory of the block; bytes 0: none */
 	uint64_t blocked_since_ns;           /* tokens found no room; 0: not blocked */
 	uint32_t first_unplaced, n_unplaced; /* token indices of the stream */
 	uint32_t reply_bytes;                /* of the last token's event */
@@ -87,7 +88,7 @@ struct front {
 	uint32_t first_free;     /* chain through pending.next */
 	uint32_t n_requests;     /* not free */
 	struct request_list held, outbox;
-	struct extents blocks;
+	struct arena blocks;
 	uint8_t *block_memory;
 
 	uint64_t turn;

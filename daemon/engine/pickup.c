@@ -179,6 +179,12 @@ static bool read_head(const struct front *front, const struct channel *channel,
 	return true;
 }
 
+/* Where a request's block is or will be copied to. */
+static unsigned char *private_block(struct front *front, uint32_t request)
+{
+	return front->block_memory + (uint64_t)front->pending[request].unit * BLOCK_UNIT_BYTES;
+}
+
 /* Private memory for the block, its head in place; the rest is copied by copy_some. */
 static bool begin_copy(struct front *front, struct channel *channel, uint32_t request,
 		       const struct wire_submission *slot, struct refusal *ret_refusal)
@@ -188,13 +194,14 @@ static bool begin_copy(struct front *front, struct channel *channel, uint32_t re
 
 	if (!read_head(front, channel, slot, &head, ret_refusal))
 		return false;
-	if (!extents_alloc(&front->blocks, head.bytes, &pending->range)) {
+	pending->unit = arena_take(&front->blocks, (head.bytes + BLOCK_UNIT_BYTES - 1) / BLOCK_UNIT_BYTES);
+	if (pending->unit == ARENA_NONE) {
 		refuse_full(front, head.bytes, front->config.block_bytes, ret_refusal);
 		return false;
 	}
-	pending->range_bytes = head.bytes;
+	pending->block_bytes = head.bytes;
 	channel->block_bytes += head.bytes;
-	memcpy(front->block_memory + pending->range, &head, sizeof head);
+	memcpy(private_block(front, request), &head, sizeof head);
 	channel->copy = (struct block_copy){
 	    .request = request,
 	    .op = slot->op,
@@ -218,8 +225,8 @@ static void finish_copy(struct front *front, struct channel *channel)
 	if (front->draining)
 		refuse(&refusal, WIRE_REASON_SHUTDOWN, 0, 0);
 	else
-		block_parse(front->block_memory + front->pending[index].range, channel->copy.bytes, &context,
-			    request, &reply_off, &refusal);
+		block_parse(private_block(front, index), channel->copy.bytes, &context, request, &reply_off,
+			    &refusal);
 	if (refusal.reason) {
 		refuse_request(front, index, &refusal);
 		return;
@@ -237,7 +244,7 @@ static bool copy_some(struct front *front, struct channel *channel, uint32_t *bu
 
 	n = n < *budget ? n : *budget;
 	n = n < front->block_bytes_left ? n : front->block_bytes_left;
-	memcpy(front->block_memory + front->pending[copy->request].range + copy->copied,
+	memcpy(private_block(front, copy->request) + copy->copied,
 	       channel->segment.base + copy->offset + copy->copied, n);
 	copy->copied += n;
 	*budget -= n;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "libclient/arena.h"
+#include "shm/arena.h"
 
 enum { UNITS = 1500, LIVE_MAX = 300 };
 
@@ -61,7 +61,7 @@ static void random_calls_never_overlap_and_merge_fully(void **state)
 
 	srand(1);
 	memset(taken, 0, sizeof taken);
-	assert_int_equal(arena_init(&arena, UNITS * ARENA_UNIT_BYTES + 63), 0);
+	assert_int_equal(arena_init(&arena, UNITS), 0);
 	for (int step = 0; step < 200000; step++) {
 		uint32_t length = 1 + (uint32_t)rand() % (rand() % 8 ? 12 : 200);
 
@@ -84,7 +84,7 @@ static void the_whole_arena_can_be_one_block(void **state)
 	for (uint32_t n = 1; n < 300; n++) {
 		struct arena arena;
 
-		assert_int_equal(arena_init(&arena, (uint64_t)n * ARENA_UNIT_BYTES), 0);
+		assert_int_equal(arena_init(&arena, n), 0);
 		assert_int_equal(arena_take(&arena, n + 1), ARENA_NONE);
 		assert_int_equal(arena_take(&arena, 0), ARENA_NONE);
 		assert_int_equal(arena_take(&arena, n), 0);
@@ -99,7 +99,7 @@ static void an_empty_arena_gives_nothing(void **state)
 {
 	struct arena arena;
 
-	assert_int_equal(arena_init(&arena, 63), 0);
+	assert_int_equal(arena_init(&arena, 0), 0);
 	assert_int_equal(arena_take(&arena, 1), ARENA_NONE);
 	arena_destroy(&arena);
 }

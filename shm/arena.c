@@ -1,4 +1,4 @@
-#include "libclient/arena.h"
+#include "shm/arena.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -69,12 +69,10 @@ static void run_set(struct arena *arena, uint32_t first, uint32_t length)
 	arena->runs[first + length].before = length;
 }
 
-int arena_init(struct arena *arena, uint64_t bytes)
+int arena_init(struct arena *arena, uint64_t n_units)
 {
-	uint64_t n_units = bytes / ARENA_UNIT_BYTES;
-
 	if (n_units > INT32_MAX)
-		n_units = INT32_MAX;
+		return -EINVAL;
 	*arena = (struct arena){.n_units = (uint32_t)n_units};
 	arena->runs = calloc(n_units + 1, sizeof *arena->runs);
 	if (!arena->runs)
