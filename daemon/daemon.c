@@ -85,7 +85,15 @@ static int init_link(struct daemon *daemon, char *why, size_t why_bytes)
 
 static int init_placement(struct daemon *daemon, char *why, size_t why_bytes)
 {
-	return placement_choose(&daemon->placement, &daemon->config, why, why_bytes);
+	static struct topology topology; /* too large for a stack; main's thread alone comes here */
+	int error = topology_read("", &topology);
+
+	if (error) {
+		snprintf(why, why_bytes, "cannot read which CPUs there are from /proc and /sys: %s",
+			 strerror(-error));
+		return error;
+	}
+	return placement_choose(&daemon->placement, &daemon->config, &topology, why, why_bytes);
 }
 
 static int init_loop(struct daemon *daemon, char *why, size_t why_bytes)

@@ -22,7 +22,7 @@
 	X(choice, isa, "", 0, 0, "auto", "auto|generic|avx2|avx512vnni", 0,                                  \
 	  "instruction set of the cpu backend; auto takes the best that this machine has")                   \
 	X(number, threads, "threads", 0, 256, "0", "", 0,                                                    \
-	  "threads that compute, the engine's own included; 0: one for each CPU that this process may use")  \
+	  "threads that compute, the engine's own included; 0: one for each core that this process may use") \
 	X(number, engine_cpu, "", -1, 8191, "-1", "", 0,                                                     \
 	  "CPU that the engine thread is pinned to; -1: chosen by the daemon")                               \
 	X(cpus, worker_cpus, "", 0, 256, "", "", 0,                                                          \
