@@ -2,7 +2,9 @@
  * number of cache lines between the same two CPUs.
  *
  * Slices of both alternate. A virtual machine may put both CPUs on one core for a while, where a line never
- * leaves the cache: pairs of slices whose ping-pong is faster than --same-core-ns are dropped and counted. */
+ * leaves the cache: rounds whose ping-pong is faster than --same-core-ns are dropped and counted. So are
+ * rounds whose ping-pong before and after the echoes differs by over 30 %: a CPU was moved nearer or farther,
+ * and the echoes belong to neither. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,8 +27,8 @@ struct ring {
 	int near_cpu, far_cpu;
 	double ns_per_tick, echo_ticks_per_poll, walk_ticks_per_poll;
 	struct floor_trips echo, walk; /* of the rounds that count */
-	struct floor_trips echo_slice, walk_slice;
-	uint64_t dropped, kept;
+	struct floor_trips echo_slice, walk_slice[2];
+	uint64_t kept, on_one_core, moved;
 };
 
 /* One after the other: submit, poll until the answer is there, which must be ours. */
@@ -128,42 +130,61 @@ static double ticks_per_poll(const struct floor_trips *trips)
 	return trips->polls ? (double)trips->ticks / (double)trips->polls : 0;
 }
 
-/* One pair of slices. */
-static enum exit_code measure_pair(struct ring *ring, uint64_t n)
+static enum exit_code walk(struct ring *ring, uint64_t n, struct floor_trips *slice)
 {
-	ring->walk_slice = (struct floor_trips){0};
+	*slice = (struct floor_trips){0};
+	int r =
+	    floor_walk(ring->lines, ring->far_cpu, n, ring->ns_per_tick, ring->walk_ticks_per_poll, slice);
+	return r ? complain("cannot measure the floor: %s", strerror(-r)) : EXIT_DONE;
+}
+
+/* Half the floor, the echoes, the other half. */
+static enum exit_code measure_round(struct ring *ring, uint64_t n)
+{
 	ring->echo_slice = (struct floor_trips){0};
-	int r = floor_walk(ring->lines, ring->far_cpu, n, ring->ns_per_tick, ring->walk_ticks_per_poll,
-			   &ring->walk_slice);
-	if (r)
-		return complain("cannot measure the floor: %s", strerror(-r));
-	r = echo_trips(ring, n, &ring->echo_slice);
-	return r ? complain_echo(ring, r) : EXIT_DONE;
+	enum exit_code code = walk(ring, (n + 1) / 2, &ring->walk_slice[0]);
+	if (code)
+		return code;
+	int r = echo_trips(ring, n, &ring->echo_slice);
+	return r ? complain_echo(ring, r) : walk(ring, (n + 1) / 2, &ring->walk_slice[1]);
+}
+
+/* Keeps the round, or counts why not. */
+static void judge_round(struct ring *ring)
+{
+	uint64_t before = histogram_percentile(&ring->walk_slice[0].all, 0.5);
+	uint64_t after = histogram_percentile(&ring->walk_slice[1].all, 0.5);
+	uint64_t low = before < after ? before : after, high = before < after ? after : before;
+	if (low < ring->bench.options->same_core_ns) {
+		ring->on_one_core++;
+	} else if (10 * high > 13 * low) {
+		ring->moved++;
+	} else {
+		ring->kept++;
+		floor_trips_merge(&ring->walk, &ring->walk_slice[0]);
+		floor_trips_merge(&ring->walk, &ring->walk_slice[1]);
+		floor_trips_merge(&ring->echo, &ring->echo_slice);
+	}
 }
 
 static enum exit_code measure(struct ring *ring)
 {
 	const struct bench_options *o = ring->bench.options;
-	enum exit_code code = measure_pair(ring, PROBE_TRIPS); /* warms up, and shows what a poll takes */
-	ring->walk_ticks_per_poll = ticks_per_poll(&ring->walk_slice);
+	enum exit_code code = measure_round(ring, PROBE_TRIPS); /* warms up, and shows what a poll takes */
+	ring->walk_ticks_per_poll = ticks_per_poll(&ring->walk_slice[1]);
 	ring->echo_ticks_per_poll = ticks_per_poll(&ring->echo_slice);
-	while (!code && ring->kept < o->rounds && ring->kept + ring->dropped < TRIES_PER_ROUND * o->rounds) {
-		code = interrupt_count() ? complain("interrupted") : measure_pair(ring, o->n);
-		if (code)
-			break;
-		if (histogram_percentile(&ring->walk_slice.all, 0.5) < o->same_core_ns) {
-			ring->dropped++;
-			continue;
-		}
-		ring->kept++;
-		floor_trips_merge(&ring->walk, &ring->walk_slice);
-		floor_trips_merge(&ring->echo, &ring->echo_slice);
+	for (uint64_t tries = 0; !code && ring->kept < o->rounds && tries < TRIES_PER_ROUND * o->rounds;
+	     tries++) {
+		code = interrupt_count() ? complain("interrupted") : measure_round(ring, o->n);
+		if (!code)
+			judge_round(ring);
 	}
 	if (!code && !ring->kept)
-		code =
-		    complain("all %" PRIu64 " rounds had both CPUs on one core (raw round trip under %" PRIu64
-			     " ns); try again, or lower --same-core-ns",
-			     ring->dropped, o->same_core_ns);
+		code = complain("no round counts: both CPUs were on one core in %" PRIu64
+				" (raw round trip under %" PRIu64
+				" ns, see --same-core-ns), and the machine moved a CPU during %" PRIu64
+				"; try again",
+				ring->on_one_core, o->same_core_ns, ring->moved);
 	return code;
 }
 
@@ -203,8 +224,9 @@ static void report(const struct ring *ring)
 		   "%u lines",
 		   ring->near_cpu, ring->far_cpu, ring->bench.sq_slots, ring->bench.cq_slots);
 	bench_note(&ring->bench,
-		   "%" PRIu64 " rounds counted, %" PRIu64 " dropped because both CPUs were on one core",
-		   ring->kept, ring->dropped);
+		   "%" PRIu64 " rounds counted; dropped: %" PRIu64 " with both CPUs on one core, %" PRIu64
+		   " in which the machine moved a CPU",
+		   ring->kept, ring->on_one_core, ring->moved);
 	report_gaps(ring, "echoes", &ring->echo);
 	report_gaps(ring, "the floor, where nothing but the machine can cause one", &ring->walk);
 }
@@ -242,7 +264,8 @@ static enum exit_code run_bench_ring(const void *options, const struct positiona
 #define FIELD(name) offsetof(struct bench_options, name)
 static const struct option_row rows[] = {
     {"json", 0, OPTION_FLAG, FIELD(json), NULL, 0, 0, "one JSON object a line; remarks go to standard error"},
-    {"rounds", 'r', OPTION_NUMBER, FIELD(rounds), "N", 1, 100000, "pairs of slices: floor, then echoes"},
+    {"rounds", 'r', OPTION_NUMBER, FIELD(rounds), "N", 1, 100000,
+     "each half the floor, echoes, the other half"},
     {"trips", 'n', OPTION_NUMBER, FIELD(n), "N", 100, 1e9, "round trips of a slice"},
     {"same-core-ns", 0, OPTION_NUMBER, FIELD(same_core_ns), "NS", 0, 1e6,
      "a faster raw round trip means one core"},
