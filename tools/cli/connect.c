@@ -50,7 +50,9 @@ static enum exit_code complain_open(const char *socket, int error)
 
 enum exit_code connect_daemon(const char *socket, struct tr_client **ret)
 {
-	int r = tr_open(ret, socket, NULL);
+	/* A daemon that sets up a large KV cache on a busy machine may take longer than the library's 5 s. */
+	struct tr_open_options options = {.size = sizeof options, .timeout_ms = 15000};
+	int r = tr_open(ret, socket, &options);
 	return r ? complain_open(socket, r) : EXIT_DONE;
 }
 
