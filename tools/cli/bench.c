@@ -128,12 +128,12 @@ void bench_print(const struct bench *b, const struct figure *f)
 
 void bench_note(const struct bench *b, const char *format, ...)
 {
-	FILE *file = b->options->json ? stderr : stdout;
+	char text[512];
 	va_list args;
 	va_start(args, format);
-	vfprintf(file, format, args);
+	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
-	fputc('\n', file);
+	fprintf(b->options->json ? stderr : stdout, "%s\n", text);
 }
 
 struct figure figure_of_histogram(const struct histogram *h)
