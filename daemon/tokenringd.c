@@ -12,6 +12,7 @@
 #include "daemon/control/log.h"
 #include "daemon/control/sd_notify.h"
 #include "daemon/daemon.h"
+#include "daemon/keeper.h"
 
 enum {
 	POLL_MS = 20,         /* how often the loading is looked at */
@@ -138,7 +139,7 @@ static bool stop(struct daemon *daemon, uint64_t drain_ms, const sigset_t *signa
 	return true;
 }
 
-static int run(const struct program_arguments *arguments)
+static int serve_until_told(const struct program_arguments *arguments)
 {
 	const struct config *config = arguments->config;
 	struct daemon *daemon;
@@ -146,8 +147,6 @@ static int run(const struct program_arguments *arguments)
 	sigset_t signals;
 	int code;
 
-	if (!*config->model)
-		return fail("no model is named; give --model FILE (a GGUF file)");
 	block_signals(&signals);
 	if (daemon_start(&daemon, config, why, sizeof(why)))
 		return fail(why);
@@ -160,6 +159,24 @@ static int run(const struct program_arguments *arguments)
 	}
 	daemon_free(daemon);
 	log_event(LOG_LEVEL_INFO, "stopped", "bye");
+	return code;
+}
+
+static int run(const struct program_arguments *arguments)
+{
+	int keeper, code;
+
+	if (!*arguments->config->model)
+		return fail("no model is named; give --model FILE (a GGUF file)");
+	keeper = keeper_start();
+	if (keeper < 0)
+		log_event(
+		    LOG_LEVEL_WARNING, "no-keeper",
+		    "cannot start the process that keeps the memory for a moment after a crash: %s; clients "
+		    "may learn of one late",
+		    strerror(-keeper));
+	code = serve_until_told(arguments);
+	keeper_stop(keeper);
 	return code;
 }
 
