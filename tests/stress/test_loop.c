@@ -1,5 +1,6 @@
-/* The whole daemon but for the model, in this process, with clients on threads: front and engine on one
- * thread and on two. Every answer equals the answer by definition, whoever cancels or leaves beside it. */
+/* The whole daemon but for the model, in this process, with clients on threads, each channel in one mapping:
+ * front and engine on one thread and on two. Every answer equals the answer by definition, whoever cancels or
+ * leaves beside it. */
 #include "tests/unit/engine_backend.h"
 
 #include <pthread.h>
@@ -9,6 +10,7 @@
 
 #include "daemon/control/server.h"
 #include "daemon/engine/loop.h"
+#include "tests/harness/one_mapping.h"
 #include <tokenring/tokenring.h>
 
 enum { CLIENTS = 5, IN_FLIGHT = 6, TABLE = 128 };
@@ -241,6 +243,7 @@ static void run_placement(bool separate)
 			fail_msg("client %u: %s", i, clients[i].failure);
 	end(&stage);
 	assert_int_equal(stage.program.largest_batch, SEQUENCES);
+	assert_true(one_mapping_shared() >= CLIENTS);
 }
 
 static void test_shared(void **state)
