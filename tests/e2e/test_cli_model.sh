@@ -101,6 +101,7 @@ assert len(found) == 4 and found[0] == found[1] and found[0][0] == 7042, found
 assert abs(found[0][1] + 0.2581) < 0.1, found  # transformers in float32
 assert found[1][1] > found[2][1] > found[3][1], found
 ' || fail 'log-probabilities'
+	same 'each token is listed once' "$("$tokenring" run --greedy -n 20 --logprobs 1 "$paris" 2>&1 >/dev/null | wc -l)" 20
 	out=$("$tokenring" run --greedy --chat -n 24 'Say hello.')
 	[[ $out == *Hello* ]] || fail "chat: $out"
 }

@@ -73,6 +73,8 @@ static int keep_scored(struct answer *a, const struct tr_event *event)
 {
 	if (!a->show_logprobs || !event->n_scored)
 		return 0;
+	if (event->kind == TR_EVENT_FINAL)
+		a->n_scored = 0; /* it carries the records of the whole answer, the earlier ones again */
 	if (a->n_scored + event->n_scored > a->scored_capacity) {
 		size_t capacity = 2 * (a->n_scored + event->n_scored);
 		struct answer_scored *scored = realloc(a->scored, capacity * sizeof *scored);
