@@ -24,6 +24,10 @@ if command -v man >/dev/null; then
 	done
 fi
 
+while read -r function; do
+	grep -qw "$function" docs/man/libtokenring.3 || complain "libtokenring.3 does not list $function"
+done < <(sed -n 's/^TR_API .*[ *]\(tr_[a-z_]*\)(.*/\1/p' libclient/include/tokenring/tokenring.h)
+
 daemon=$(program tokenringd)
 cli=$(program tokenring)
 [ -x "$daemon" ] && [ -x "$cli" ] || { complain "tokenringd and tokenring are not built"; exit 1; }
