@@ -25,7 +25,7 @@
 #include "libclient/include/tokenring/tokenring.h"
 #include "tests/harness/daemon.h"
 
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__x86_64__)
 
 enum { MESSAGES = 20000, STREAMS = 100, STREAM_TOKENS = 100 };
 
@@ -168,9 +168,14 @@ static void count_calls(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(count_calls)};
-	pid_t child = fork();
+	pid_t child;
 	int status;
 
+	if (getenv("TOKENRING_SANITIZER") && *getenv("TOKENRING_SANITIZER")) {
+		printf("SKIP: a sanitizer's runtime makes system calls of its own\n");
+		return 77;
+	}
+	child = fork();
 	if (child == 0) {
 		int failed = cmocka_run_group_tests(tests, NULL, NULL);
 
@@ -182,7 +187,7 @@ int main(void)
 	}
 	waitpid(child, &status, 0);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
-		printf("needs seccomp filters\n");
+		printf("SKIP: needs seccomp filters\n");
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
@@ -190,7 +195,7 @@ int main(void)
 
 int main(void)
 {
-	printf("counts system calls by seccomp on x86-64, without sanitizers\n");
+	printf("SKIP: counts system calls by seccomp on x86-64\n");
 	return 77;
 }
 
