@@ -2,6 +2,7 @@
  *
  * Exit codes: 0 stopped as asked; 1 could not start, with one sentence on standard error. */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -180,6 +181,22 @@ static int run(const struct program_arguments *arguments)
 	return code;
 }
 
+/* A standard stream that the caller closed would lend its number to a socket or an event descriptor, and log
+ * lines would go there. What holds the number instead can neither be read nor written. */
+static void hold_streams(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/", O_PATH | O_CLOEXEC) < 0)
+			return; /* nothing else could be opened either */
+}
+
+static int flush_output(void)
+{
+	if (fflush(stdout) || ferror(stdout))
+		return fail("standard output cannot be written");
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	static struct config config;
@@ -187,18 +204,19 @@ int main(int argc, char **argv)
 	enum config_action action;
 	char why[1024];
 
+	hold_streams();
 	if (config_load(&config, &action, argc, argv, why, sizeof(why)))
 		return fail(why);
 	switch (action) {
 	case CONFIG_HELP:
 		config_print_help(stdout);
-		return 0;
+		return flush_output();
 	case CONFIG_VERSION:
 		printf("tokenringd %s\n", TOKENRING_VERSION);
-		return 0;
+		return flush_output();
 	case CONFIG_PRINT:
 		config_print(&config, stdout);
-		return 0;
+		return flush_output();
 	case CONFIG_RUN:
 		break;
 	}

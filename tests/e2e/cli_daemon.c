@@ -138,6 +138,7 @@ static void refuse(struct fake_daemon *fake)
 	fake_publish(fake, &answer);
 }
 
+/* A token with its own records, then the end with those of the whole answer. */
 static void with_records(struct fake_daemon *fake, const struct wire_block *block)
 {
 	static const struct wire_scored records[] = {{'o', -0.5f},  {'o', -0.5f},  {'x', -1.5f},
@@ -146,7 +147,18 @@ static void with_records(struct fake_daemon *fake, const struct wire_block *bloc
 	unsigned char *at = fake->segment.base + (uint64_t)block->reply_off * 64;
 	memcpy(at, &reply, sizeof reply);
 	memcpy(at + sizeof reply, records, sizeof records);
-	say(fake, "ok", 2, WIRE_FINISH_STOP, sizeof reply + sizeof records, 0);
+	answer.kind = WIRE_KIND_TOKENS;
+	answer.n_tok = 1;
+	answer.tok[0] = 'o';
+	answer.aux = sizeof reply + sizeof records / 2;
+	fake_publish(fake, &answer);
+	answer.kind = WIRE_KIND_FINAL;
+	answer.finish = WIRE_FINISH_STOP;
+	answer.first = 1;
+	answer.tok[0] = 'k';
+	answer.aux = sizeof reply + sizeof records;
+	fake_publish(fake, &answer);
+	wake_fence(&fake->waker);
 }
 
 static void perform(struct fake_daemon *fake, const char *prompt, size_t n, const struct wire_block *block)

@@ -91,7 +91,8 @@ expect 0 "<s><|im_start|>system"$'\n'"$system<|im_end|>"$'\n'"$user" '' run --ch
 expect 0 "<s>$user" '' run --chat --chat-format chatml print
 expect 0 'x' 'prompt 6 tokens, answer 1 tokens, end: stop.*first token after' run --verbose say:x
 expect 0 'x' 'end: stop string' run --verbose --stop y 'say:xyz'
-expect 0 'ok' '111 "o" -0.5000  \| 111 "o" -0.5000  \| 120 "x" -1.5000' run --logprobs 2 logprobs
+records='111 "o" -0.5000  \| 111 "o" -0.5000  \| 120 "x" -1.5000'$'\n''107 "k" -0.2500  \| 107 "k" -0.2500  \| 121 "y" -2.0000'
+expect 0 'ok' "^$records"$'\n''$' run --logprobs 2 logprobs
 expect 1 '' 'refused the request: prompt and answer do not fit.*\(600 asked, the limit is 512\)' run refuse
 expect 1 'abc' 'the request failed: an activation is not a number' run fail
 expect 1 'abc' 'the deadline passed after 3 tokens' run --deadline-ms 1 deadline
@@ -128,6 +129,12 @@ print("code", subprocess.call(sys.argv[1:], stdout=writer))' \
 	"$tokenring" run 'say:a long text for a short reader' >"$scratch/code" 2>"$scratch/error"
 grep -q 'code 1' "$scratch/code" && grep -q 'standard output cannot be written: Broken pipe' "$scratch/error" ||
 	fail "closed pipe: $(cat "$scratch/code" "$scratch/error")"
+expect 0 'still here' '' run 'say:still here'
+
+# Without a standard output its number must not go to the daemon's socket, and the text with it.
+"$tokenring" run 'say:nobody reads this' 2>"$scratch/error" >&- && fail 'no standard output'
+grep -q 'standard output cannot be written: Bad file descriptor' "$scratch/error" ||
+	fail "no standard output: $(cat "$scratch/error")"
 expect 0 'still here' '' run 'say:still here'
 
 # ---- benchmarks: every line is one object with these keys, ratio = p50 / floor ----

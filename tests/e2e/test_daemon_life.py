@@ -126,6 +126,24 @@ def test_reload():
             assert time.monotonic() - began < 2
 
 
+def connects(path):
+    try:
+        Client(path).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_without_standard_streams():
+    """Log lines must not go to whatever would get the numbers of streams that are closed."""
+    with Daemon(wrapper=["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]) as daemon:
+        eventually("the daemon answers", lambda: connects(daemon.socket), 20)
+        assert [os.readlink(f"/proc/{daemon.process.pid}/fd/{n}") for n in range(3)] == ["/"] * 3
+        client = Client(daemon.socket)
+        assert client.run(tokens=[1, 2, 3], max_new=4).finish == LENGTH
+        client.close()
+
+
 def test_deadline_of_a_running_request():
     with Daemon() as daemon:
         daemon.ready()

@@ -73,6 +73,8 @@ class Answer:
         assert event.first == len(self.tokens) or not event.n_tokens, "tokens arrive in order, once"
         self.tokens += event.tokens[:event.n_tokens] if event.kind != EVENT_REFUSED else []
         if event.n_scored:
+            if event.kind != EVENT_TOKENS:  # those of the whole answer, however it was cut into events
+                self.records = b""
             self.records += ctypes.string_at(event.scored, 8 * event.n_scored)
         if event.kind != EVENT_TOKENS:
             self.ended, self.finish, self.status, self.reason = True, event.finish, event.status, event.reason
@@ -154,13 +156,14 @@ class Client:
 class Daemon:
     """A tokenringd of its own, with a socket in a folder of its own."""
 
-    def __init__(self, *flags, model_file=None, preload=None, socket=None, context=512, rows=32, backend=BACKEND):
+    def __init__(self, *flags, model_file=None, preload=None, socket=None, context=512, rows=32, backend=BACKEND,
+                 wrapper=()):
         self.folder = tempfile.TemporaryDirectory(prefix="tokenring-e2e-")
         self.socket = Path(socket or Path(self.folder.name) / "socket")
         self.log = open(Path(self.folder.name) / "log", "w+b")
         environment = dict(os.environ, LD_PRELOAD=str(preload)) if preload else None
         self.process = subprocess.Popen(
-            [BUILD / "daemon" / "tokenringd", "--model", model_file or model(), "--socket", self.socket, "--backend", backend,
+            [*wrapper, BUILD / "daemon" / "tokenringd", "--model", model_file or model(), "--socket", self.socket, "--backend", backend,
              "--log-target", "stderr", "--max-context-tokens", str(context), "--max-batch-tokens", str(rows), *flags],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=environment)
 

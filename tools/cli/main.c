@@ -1,9 +1,11 @@
 /* tokenring: the command line of the inference daemon. Finds the verb, parses its options, calls its handler.
  */
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <tokenring/tokenring.h>
 
@@ -126,10 +128,20 @@ static enum exit_code close_output(enum exit_code code)
 	return code;
 }
 
+/* A standard stream that the caller closed would lend its number to the next socket, and the answer's text
+ * would go to the daemon. What holds the number instead can neither be read nor written. */
+static void hold_streams(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/", O_PATH | O_CLOEXEC) < 0)
+			return; /* nothing else could be opened either */
+}
+
 int main(int argc, char **argv)
 {
 	const char **words = (const char **)argv + 1;
 	int n = argc - 1;
+	hold_streams();
 	if (n < 1) {
 		print_usage(stderr);
 		return EXIT_USAGE;
