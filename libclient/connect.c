@@ -6,11 +6,18 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "libclient/client.h"
 
 static const char system_path[] = "/run/tokenring/socket";
+
+enum {
+	CROWDED = -EBUSY, /* within this file: too many channels of this user are being set up right now */
+	PAUSE_LEAST_NS = 2000000,
+	PAUSE_MOST_NS = 64000000,
+};
 
 static int socket_with_timeout(uint32_t timeout_ms)
 {
@@ -86,6 +93,8 @@ static int refused(const struct message *message)
 
 	if (message->head.bytes >= sizeof reason)
 		memcpy(&reason, message->payload, sizeof reason);
+	if (reason == WIRE_REASON_TOO_MANY_HALF_OPEN)
+		return CROWDED;
 	error = tr_reason_errno(reason);
 	return error ? -error : -ECONNRESET;
 }
@@ -161,13 +170,19 @@ static int handshake(struct channel *channel, uint64_t deadline_ns)
 	return error;
 }
 
-int channel_connect(struct channel *ret, const char *address, uint32_t timeout_ms)
+static uint32_t left_ms(uint64_t deadline_ns)
 {
-	uint64_t deadline_ns = clock_now_ns() + (uint64_t)timeout_ms * 1000000;
+	uint64_t now_ns = clock_now_ns();
+
+	return now_ns < deadline_ns ? (uint32_t)((deadline_ns - now_ns + 999999) / 1000000) : 1;
+}
+
+static int connect_once(struct channel *ret, const char *address, uint64_t deadline_ns)
+{
 	struct channel channel = {.segment.fd = -1};
 	int error;
 
-	channel.socket = connect_address(address, timeout_ms);
+	channel.socket = connect_address(address, left_ms(deadline_ns));
 	if (channel.socket < 0)
 		return channel.socket;
 	error = handshake(&channel, deadline_ns);
@@ -177,6 +192,23 @@ int channel_connect(struct channel *ret, const char *address, uint32_t timeout_m
 	}
 	*ret = channel;
 	return 0;
+}
+
+/* Many clients that start together exceed for a moment what may be set up at once: each waits for its turn.
+ */
+int channel_connect(struct channel *ret, const char *address, uint32_t timeout_ms)
+{
+	uint64_t deadline_ns = clock_now_ns() + (uint64_t)timeout_ms * 1000000;
+	struct timespec pause = {.tv_nsec = PAUSE_LEAST_NS};
+	int error;
+
+	while ((error = connect_once(ret, address, deadline_ns)) == CROWDED &&
+	       clock_now_ns() + (uint64_t)pause.tv_nsec < deadline_ns) {
+		nanosleep(&pause, NULL);
+		if (pause.tv_nsec < PAUSE_MOST_NS)
+			pause.tv_nsec *= 2;
+	}
+	return error == CROWDED ? -EUSERS : error;
 }
 
 void channel_destroy(struct channel *channel)

@@ -312,6 +312,30 @@ static void test_half_open(void **state)
 	stop();
 }
 
+/* More clients at once than may be set up at once: the library waits for its turn, as long as it may. */
+static void test_crowd(void **state)
+{
+	struct raw_client clients[2];
+	struct tr_open_options options = {.size = sizeof options, .timeout_ms = 50};
+	struct tr_client *client = NULL;
+
+	(void)state;
+	test_daemon_init(&served);
+	served.server_config.max_half_open_per_uid = 2;
+	served.server_config.map_timeout_ms = 300;
+	start();
+	for (int i = 0; i < 2; i++)
+		raw_open_half(&clients[i], served.path);
+	assert_int_equal(tr_open(&client, served.path, &options), -EUSERS);
+	assert_null(client);
+	options.timeout_ms = 5000;
+	assert_int_equal(tr_open(&client, served.path, &options), 0);
+	tr_close(client);
+	for (int i = 0; i < 2; i++)
+		raw_close(&clients[i]);
+	stop();
+}
+
 static void test_seals(void **state)
 {
 	struct raw_client client = {0};
@@ -508,6 +532,7 @@ int main(void)
 	    cmocka_unit_test(test_unread_replies),
 	    cmocka_unit_test(test_hang_up),
 	    cmocka_unit_test(test_half_open),
+	    cmocka_unit_test(test_crowd),
 	    cmocka_unit_test(test_seals),
 	    cmocka_unit_test(test_limits),
 	    cmocka_unit_test(test_unmapped_user),

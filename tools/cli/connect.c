@@ -39,7 +39,17 @@ static enum exit_code complain_open(const char *socket, int error)
 				at);
 	case EUSERS:
 		return complain(
-		    "the daemon at %s has no room for another client; max_clients raises the limit", at);
+		    "the daemon at %s has no room for another client of this user; max_clients and "
+		    "max_clients_per_uid raise the limit",
+		    at);
+	case EDQUOT:
+		return complain(
+		    "channels of this user's processes already hold the memory that the daemon at "
+		    "%s allows; memory_per_uid raises the limit",
+		    at);
+	case ENOMEM:
+		return complain("no memory for a channel to %s; the daemon's log says why if it is its own",
+				at);
 	case EACCES:
 	case EPERM:
 		return complain("this user may not open %s; join the group that owns it", at);

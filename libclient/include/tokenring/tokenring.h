@@ -188,7 +188,9 @@ enum { TR_TEXT_BOS = 1, TR_TEXT_SPECIAL = 2 };
 /* Connects to `address`: a socket path, or NULL for $TOKENRING_SOCKET, else /run/tokenring/socket, else
  * $XDG_RUNTIME_DIR/tokenring/socket. Blocks up to timeout_ms; allocates. The client belongs to the caller
  * until tr_close. -ENOENT no socket, -ECONNREFUSED no daemon behind it, -ETIMEDOUT, -EPROTONOSUPPORT another
- * version, -EPROTO a channel whose header does not add up, -EUSERS too many channels, -ENOMEM. */
+ * version, -EPROTO a channel whose header does not add up, -EUSERS too many channels, -EDQUOT this user's
+ * channels hold the memory allowed, -ENOMEM. While too many of this user's channels are being set up at once
+ * it tries again until timeout_ms, then -EUSERS. */
 TR_API int tr_open(struct tr_client **ret, const char *address, const struct tr_open_options *options);
 
 /* Closes the connection, unmaps the channel (except in a forked child) and frees the client; requests in
