@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -163,10 +164,23 @@ static int serve_until_told(const struct program_arguments *arguments)
 	return code;
 }
 
+/* A channel takes two descriptors; shells and service managers leave 1,024 for the sake of programs that call
+ * select(), which this one does not. */
+static void raise_descriptor_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == limit.rlim_max)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 static int run(const struct program_arguments *arguments)
 {
 	int keeper, code;
 
+	raise_descriptor_limit();
 	if (!*arguments->config->model)
 		return fail("no model is named; give --model FILE (a GGUF file)");
 	keeper = keeper_start();

@@ -1,5 +1,6 @@
 /* The ends of connections, and the memory that outlives them. */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -103,17 +104,43 @@ uint64_t memory_of_uid(const struct server *server, uint32_t uid)
 	return bytes;
 }
 
-/* Takes over the connection's pidfd. A client that has closed its channel may hold it mapped all the same. */
+static bool process_lives(int process_fd)
+{
+	struct pollfd gone = {.fd = process_fd, .events = POLLIN};
+
+	return poll(&gone, 1, 0) == 0;
+}
+
+/* The ghost that the process left before. While a process lives nobody else has its number; 0 is any process
+ * of another namespace. */
+static struct ghost *find_ghost(const struct server *server, const struct connection *connection)
+{
+	for (struct ghost *at = server->ghosts; at; at = at->next)
+		if (at->pid == connection->pid && at->uid == connection->uid && at->pid > 0 &&
+		    process_lives(at->process_fd))
+			return at;
+	return NULL;
+}
+
+/* A client that has closed its channel may hold it mapped all the same. One ghost a process: else one that
+ * comes and goes would use up the daemon's descriptors. */
 static void leave_ghost(struct connection *connection)
 {
 	struct server *server = connection->server;
-	struct ghost *ghost = calloc(1, sizeof *ghost);
+	struct ghost *ghost = find_ghost(server, connection);
 
+	if (ghost) {
+		ghost->memory_bytes += connection->memory_bytes;
+		return;
+	}
+	ghost = calloc(1, sizeof *ghost);
 	if (!ghost)
 		return;
+	/* It takes over the connection's pidfd. */
 	server_unwatch(server, connection->process_fd);
 	ghost->process_fd = connection->process_fd;
 	ghost->uid = connection->uid;
+	ghost->pid = connection->pid;
 	ghost->memory_bytes = connection->memory_bytes;
 	ghost->watch = (struct watch){WATCH_GHOST, ghost};
 	ghost->next = server->ghosts;

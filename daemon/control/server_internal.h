@@ -64,11 +64,12 @@ struct connection {
 	struct outgoing outgoing;
 };
 
-/* A closed channel's memory, which its client may hold mapped while it lives. */
+/* The memory of a process's closed channels, which it may hold mapped while it lives. */
 struct ghost {
 	struct ghost *next;
 	int process_fd;
 	uint32_t uid;
+	pid_t pid;
 	uint64_t memory_bytes;
 	struct watch watch;
 };

@@ -214,6 +214,29 @@ static void test_attack_memory(void **state)
 	stop();
 }
 
+/* One process that opens and closes channels without end must not use up the daemon's descriptors. */
+static void test_attack_descriptors(void **state)
+{
+	struct raw_client client;
+	unsigned before;
+
+	(void)state;
+	test_daemon_init(&served);
+	start();
+	raw_open(&client, served.path);
+	raw_close(&client);
+	pause_ms(50);
+	before = count_descriptors();
+	for (int i = 0; i < 50; i++) {
+		raw_open(&client, served.path);
+		raw_close(&client);
+	}
+	for (int i = 0; i < 100 && count_descriptors() > before; i++)
+		pause_ms(20);
+	assert_int_equal(count_descriptors(), before);
+	stop();
+}
+
 /* A forked child keeps the socket open: no hang-up comes, but the process that connected is gone. */
 static void test_attack_fork(void **state)
 {
@@ -276,6 +299,7 @@ int main(void)
 	    cmocka_unit_test(test_attack_descriptor),
 	    cmocka_unit_test(test_attack_epoll),
 	    cmocka_unit_test(test_attack_memory),
+	    cmocka_unit_test(test_attack_descriptors),
 	    cmocka_unit_test(test_attack_fork),
 	    cmocka_unit_test(test_attack_wakes),
 	};
