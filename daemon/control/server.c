@@ -10,7 +10,7 @@
 
 #include "daemon/control/server_internal.h"
 
-enum { EVENTS = 64, LISTEN_PAUSE_NS = 100000000 };
+enum { EVENTS = 64, NOTICES_A_SECOND = 20 };
 
 uint64_t server_clock_ns(void)
 {
@@ -20,17 +20,40 @@ uint64_t server_clock_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
+static void tell(const struct server *server, const char *sentence)
+{
+	server->config.notice(server->config.notice_context, sentence);
+}
+
+/* Clients cause notices as fast as they can connect: without a bound they would fill the log's disk. */
+static bool notice_allowed(struct server *server)
+{
+	uint64_t now_ns = server_clock_ns();
+	char sentence[96];
+
+	if (now_ns - server->notices_since_ns >= 1000000000) {
+		if (server->notices > NOTICES_A_SECOND) {
+			snprintf(sentence, sizeof sentence, "%u more lines like the last ones were left out",
+				 server->notices - NOTICES_A_SECOND);
+			tell(server, sentence);
+		}
+		server->notices_since_ns = now_ns;
+		server->notices = 0;
+	}
+	return ++server->notices <= NOTICES_A_SECOND;
+}
+
 void server_notice(struct server *server, const char *format, ...)
 {
 	char sentence[256];
 	va_list arguments;
 
-	if (!server->config.notice)
+	if (!server->config.notice || !notice_allowed(server))
 		return;
 	va_start(arguments, format);
 	vsnprintf(sentence, sizeof sentence, format, arguments);
 	va_end(arguments);
-	server->config.notice(server->config.notice_context, sentence);
+	tell(server, sentence);
 }
 
 const struct server_model *server_model_now(const struct server *server)

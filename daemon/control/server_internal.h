@@ -85,6 +85,8 @@ struct server {
 	uint32_t n_connections, next_number;
 	bool listening;
 	uint64_t listen_again_ns; /* 0: not paused for want of descriptors */
+	uint64_t notices_since_ns;
+	uint32_t notices; /* since then, those left out included */
 	pthread_t thread;
 	bool started;
 

@@ -271,6 +271,44 @@ static void test_hang_up(void **state)
 	stop();
 }
 
+/* ---- the log ---- */
+
+static void count_notice(void *context, const char *sentence)
+{
+	shared_u64 *notices = context;
+
+	add_relaxed_u64(&notices[strstr(sentence, "left out") ? 1 : 0], 1);
+}
+
+static void offend(void)
+{
+	struct raw_client client;
+
+	raw_open(&client, served.path);
+	raw_send(client.fd, WIRE_CONTROL_LIVE, 0, NULL, 0);
+	assert_int_equal(raw_end_reason(&client), WIRE_REASON_BAD_CONTROL);
+	raw_close(&client);
+}
+
+/* Whoever may connect must not be able to fill the disk with lines about himself. */
+static void test_notices(void **state)
+{
+	shared_u64 notices[2] = {0};
+
+	(void)state;
+	test_daemon_init(&served);
+	served.server_config.notice = count_notice;
+	served.server_config.notice_context = notices;
+	start();
+	for (int i = 0; i < 100; i++)
+		offend();
+	assert_in_range(load_relaxed_u64(&notices[0]), 20, 80);
+	usleep(1100000);
+	offend();
+	assert_true(load_relaxed_u64(&notices[1]) > 0);
+	stop();
+}
+
 /* ---- the handshake ---- */
 
 static void test_half_open(void **state)
@@ -533,6 +571,7 @@ int main(void)
 	    cmocka_unit_test(test_hang_up),
 	    cmocka_unit_test(test_half_open),
 	    cmocka_unit_test(test_crowd),
+	    cmocka_unit_test(test_notices),
 	    cmocka_unit_test(test_seals),
 	    cmocka_unit_test(test_limits),
 	    cmocka_unit_test(test_unmapped_user),
