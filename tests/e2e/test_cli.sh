@@ -56,6 +56,7 @@ expect 2 '' 'verbs bench ring, bench decode, bench prefill, but not with sing' b
 expect 2 '' 'there is no option --loud; `tokenring run --help`' run --loud
 expect 2 '' '--temp wants a number from 0 to 100, not "hot"' run --temp hot x
 expect 2 '' '--greedy and --temp exclude' run --greedy --temp 1 x
+expect 2 '' '--seed wants a whole number from 0 to 18446744073709551615, not' run --temp 1 --seed 18446744073709551616 x
 expect 2 '' 'need --temp above 0' run --top-k 3 x
 expect 2 '' 'need --chat' run --system x y
 expect 2 '' 'no chat format "klingon"; there are smollm2, chatml, gemma' run --chat --chat-format klingon x

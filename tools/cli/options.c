@@ -1,6 +1,7 @@
 #include "tools/cli/options.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -51,8 +52,8 @@ static int set_number(struct parse *p, const struct option_row *row, const char 
 	unsigned long long number = strtoull(value, &end, 10);
 	bool digits = value[0] >= '0' && value[0] <= '9';
 	if (!digits || *end || errno || (double)number < row->min || (double)number > row->max)
-		return usage(p, "--%s wants a whole number from %.0f to %.0f, not \"%s\"", row->name,
-			     row->min, row->max, value);
+		return usage(p, "--%s wants a whole number from %.0f to %" PRIu64 ", not \"%s\"", row->name,
+			     row->min, row->max < 0x1p64 ? (uint64_t)row->max : UINT64_MAX, value);
 	uint64_t field = number;
 	memcpy(p->fields + row->offset, &field, sizeof field);
 	return 0;
