@@ -14,6 +14,7 @@
 #include "daemon/model/model.h"
 #include "daemon/stream/stream.h"
 #include "kernels/backend.h"
+#include "tests/harness/scratch.h"
 
 enum { MAX_TOKENS = 32, MAX_EXTENTS = 4096, BLOCKS = 2 };
 
@@ -24,7 +25,7 @@ static double tolerance_of(const char *options)
 	return strstr(options, "gemma3") ? 3e-3 : 2e-4;
 }
 
-static char path[] = "/tmp/tokenring-arch-XXXXXX";
+static char path[128];
 static char python[32];
 static char why[512];
 
@@ -200,7 +201,7 @@ int main(void)
 		printf("skip: no python3 with numpy (Debian: python3-numpy)\n");
 		return 77;
 	}
-	close(mkstemp(path));
+	close(mkstemp(scratch_path(path, sizeof path, "tokenring-arch")));
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
 	unlink(path);
 	return failed;

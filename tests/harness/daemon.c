@@ -12,6 +12,7 @@
 
 #include "tests/harness/allocation.h"
 #include "tests/harness/daemon.h"
+#include "tests/harness/scratch.h"
 
 static int status(void *context, char *json, size_t capacity)
 {
@@ -126,8 +127,7 @@ void test_daemon_start(struct test_daemon *daemon, bool loading)
 {
 	char why[256] = "";
 
-	strcpy(daemon->folder, "/tmp/tokenring-test-XXXXXX");
-	assert_non_null(mkdtemp(daemon->folder));
+	assert_non_null(mkdtemp(scratch_path(daemon->folder, sizeof daemon->folder, "tokenring-test")));
 	snprintf(daemon->path, sizeof daemon->path, "%s/socket", daemon->folder);
 	daemon->server_config.path = daemon->path;
 	assert_int_equal(fake_engine_init(&daemon->engine, daemon->n_requests), 0);

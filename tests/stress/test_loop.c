@@ -11,6 +11,7 @@
 #include "daemon/control/server.h"
 #include "daemon/engine/loop.h"
 #include "tests/harness/one_mapping.h"
+#include "tests/harness/scratch.h"
 #include <tokenring/tokenring.h>
 
 enum { CLIENTS = 5, IN_FLIGHT = 6, TABLE = 128 };
@@ -88,8 +89,7 @@ static void begin(struct stage *s, bool separate)
 	engine.poll = loop_poll;
 	engine.poll_data = s->loop;
 	assert_int_equal(engine_create(&s->engine, &engine), 0);
-	strcpy(s->folder, "/tmp/tokenring-loop-XXXXXX");
-	assert_non_null(mkdtemp(s->folder));
+	assert_non_null(mkdtemp(scratch_path(s->folder, sizeof(s->folder), "tokenring-loop")));
 	snprintf(s->path, sizeof(s->path), "%s/socket", s->folder);
 	server.path = s->path;
 	assert_int_equal(server_create(&s->server, &server, s->front, s->why, sizeof(s->why)), 0);

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "daemon/budget.h"
+#include "tests/harness/scratch.h"
 
 static char root[64];
 
@@ -33,8 +34,7 @@ static void put(const char *path, const char *text)
 
 static int begin(void **state)
 {
-	snprintf(root, sizeof(root), "/tmp/tokenring-budget-XXXXXX");
-	return mkdtemp(root) ? 0 : -1;
+	return mkdtemp(scratch_path(root, sizeof(root), "tokenring-budget")) ? 0 : -1;
 }
 
 static int remove_one(const char *path, const struct stat *stat, int type, struct FTW *walk)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/control/config.h"
+#include "tests/harness/scratch.h"
 
 static char why[512];
 
@@ -252,8 +253,8 @@ static void hostile_files_are_refused(void **state)
 
 static void flags_win_over_the_file(void **state)
 {
-	char path[] = "/tmp/test_config.XXXXXX";
-	int fd = mkstemp(path);
+	char path[128];
+	int fd = mkstemp(scratch_path(path, sizeof path, "tokenring-config"));
 	struct config config;
 	enum config_action action;
 

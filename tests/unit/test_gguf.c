@@ -11,6 +11,7 @@
 
 #include "daemon/model/gguf.h"
 #include "tests/unit/gguf_builder.h"
+#include "tests/harness/scratch.h"
 
 static char why[512];
 
@@ -340,11 +341,11 @@ static void write_file(const char *path, const void *data, size_t n)
 
 static void test_open(void **state)
 {
-	char path[] = "/tmp/tokenring-gguf-XXXXXX";
+	char path[128];
 	struct builder b = good_file();
 	struct gguf *g = NULL;
 	uint32_t u32;
-	close(mkstemp(path));
+	close(mkstemp(scratch_path(path, sizeof path, "tokenring-gguf")));
 	open_refused("/nonexistent/model.gguf", -ENOENT, "No such file");
 	open_refused("/tmp", -EISDIR, "is a directory");
 	open_refused("/dev/null", -EINVAL, "not a regular file");

@@ -16,6 +16,7 @@
 
 #include "daemon/control/listener.h"
 #include "tests/harness/witness.h"
+#include "tests/harness/scratch.h"
 
 /* ---- ids and indices ---- */
 
@@ -530,12 +531,12 @@ static void test_second_daemon(void **state)
 static void test_stale_socket(void **state)
 {
 	struct listener listener;
-	char path[] = "/tmp/tokenring-test-XXXXXX", socket_path[64], why[256];
+	char path[80], socket_path[96], why[256];
 	int status;
 	pid_t child;
 
 	(void)state;
-	assert_non_null(mkdtemp(path));
+	assert_non_null(mkdtemp(scratch_path(path, sizeof path, "tokenring-test")));
 	snprintf(socket_path, sizeof socket_path, "%s/new/socket", path);
 	child = fork();
 	if (child == 0) {

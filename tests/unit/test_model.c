@@ -12,10 +12,11 @@
 
 #include "daemon/model/model.h"
 #include "tests/unit/gguf_builder.h"
+#include "tests/harness/scratch.h"
 
 enum { LAYERS = 2, WIDTH = 32, HEADS = 2, KV_HEADS = 1, HEAD_DIM = 16, FFN = 96, VOCAB = 5, EXPERTS = 4 };
 
-static char path[] = "/tmp/tokenring-model-XXXXXX";
+static char path[128];
 static char why[512];
 
 /* How a test's file differs from a plain one. */
@@ -344,7 +345,7 @@ static void test_describe(void **state)
 
 static int make_file(void **state)
 {
-	close(mkstemp(path));
+	close(mkstemp(scratch_path(path, sizeof path, "tokenring-model")));
 	return 0;
 }
 

@@ -15,10 +15,11 @@
 #include <cmocka.h>
 
 #include "daemon/stream/stream.h"
+#include "tests/harness/scratch.h"
 
 enum { FILE_BYTES = 9 * 1000 * 1000 + 7 };
 
-static char path[] = "/tmp/tokenring-stream-XXXXXX";
+static char path[128];
 static uint8_t *content;
 static char why[512];
 
@@ -213,7 +214,7 @@ static void test_refusals(void **state)
 
 static int make_file(void **state)
 {
-	int fd = mkstemp(path);
+	int fd = mkstemp(scratch_path(path, sizeof path, "tokenring-stream"));
 	uint64_t x = 1;
 	content = malloc(FILE_BYTES);
 	for (size_t i = 0; i < FILE_BYTES; i++) {

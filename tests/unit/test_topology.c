@@ -13,14 +13,14 @@
 
 #include "numa/memory.h"
 #include "numa/topology.h"
+#include "tests/harness/scratch.h"
 
 static char root[64];
 static struct topology topology;
 
 static int setup(void **state)
 {
-	strcpy(root, "/tmp/test_topology.XXXXXX");
-	return mkdtemp(root) ? 0 : -1;
+	return mkdtemp(scratch_path(root, sizeof root, "tokenring-topology")) ? 0 : -1;
 }
 
 static int teardown(void **state)
