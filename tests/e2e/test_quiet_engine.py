@@ -16,8 +16,8 @@ from pathlib import Path
 
 from tokenring_e2e import Client, Daemon, ECHO, SOURCE, skip, u32
 
-STREAMS, TOKENS, ECHOES = 8, 1500, 10000
-LOOK_S, SLACK = 0.002, 60
+STREAMS, TOKENS, ECHOES = 8, 1500, 3000
+LOOK_S, SLACK, TRIES = 0.002, 60, 20
 
 
 class Options(ctypes.Structure):
@@ -67,12 +67,16 @@ def traced(thread, file, work):
     return collections.Counter(calls), time.monotonic() - began
 
 
-def check(what, messages, counted):
-    calls, took_s = counted
-    allowed = took_s / LOOK_S + SLACK
-    print(f"{messages} {what} in {took_s:.2f} s: {dict(calls)}", flush=True)
-    assert messages > 3 * allowed, "too slow to tell a call a message from a look in 2 ms"
-    assert sum(calls.values()) <= allowed, f"more than {allowed:.0f} calls"
+def check(what, messages, trace):
+    """Tries again while others take the CPUs and messages are too slow to tell a call each from a look in 2 ms."""
+    for _ in range(TRIES):
+        calls, took_s = trace()
+        allowed = took_s / LOOK_S + SLACK
+        print(f"{messages} {what} in {took_s:.2f} s: {dict(calls)}", flush=True)
+        assert sum(calls.values()) <= allowed, f"more than {allowed:.0f} calls"
+        if messages > 3 * allowed:
+            return
+    raise AssertionError(f"{what} are too slow to tell")
 
 
 def main():
@@ -95,8 +99,8 @@ def main():
                     assert client.run(tokens=[i % 300], op=ECHO).tokens == [i % 300]
 
             streams()
-            check("tokens", STREAMS * TOKENS, traced(thread, file, streams))
-            check("echoes", ECHOES, traced(thread, file, echoes))
+            check("tokens", STREAMS * TOKENS, lambda: traced(thread, file, streams))
+            check("echoes", ECHOES, lambda: traced(thread, file, echoes))
             client.close()
 
 
