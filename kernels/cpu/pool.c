@@ -136,6 +136,7 @@ static void *worker(void *data)
 	struct pool *pool = seat->thread.pool;
 	uint32_t generation = 1;
 
+	pthread_setname_np(pthread_self(), "worker"); /* else it has its creator's name in top and perf */
 	contract_enter();
 	while ((generation = next_generation(pool, generation)) != 0) {
 		pool->job(pool->data, &seat->thread);
