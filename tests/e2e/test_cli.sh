@@ -73,7 +73,7 @@ expect 1 '' 'Is a directory|is a directory' model info "$scratch"
 head -c 4096 /dev/zero >"$scratch/zeros"
 expect 1 '' zeros model info "$scratch/zeros"
 expect 1 '' zeros tokenize --model "$scratch/zeros" x
-expect 1 '' '"two" is not a token id' detokenize 1 two
+expect 2 '' '"two" is not a token id' detokenize 1 two
 for verb in run status 'model info' tokenize detokenize 'bench ring' 'bench decode' 'bench prefill'; do
 	# shellcheck disable=SC2086  # a verb of two words
 	"$tokenring" $verb --help | grep -q -- "^usage: tokenring $verb .*" || fail "$verb --help"

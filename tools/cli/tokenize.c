@@ -161,8 +161,10 @@ static enum exit_code parse_ids(const char *text, struct tokens *tokens)
 	for (const char *at = text + strspn(text, " ,\t\r\n"); *at; at += strspn(at, " ,\t\r\n")) {
 		char *end;
 		unsigned long long id = *at >= '0' && *at <= '9' ? strtoull(at, &end, 10) : UINT64_MAX;
-		if (id >= UINT32_MAX)
-			return complain("\"%.*s\" is not a token id", (int)strcspn(at, " ,\t\r\n"), at);
+		if (id >= UINT32_MAX) {
+			complain("\"%.*s\" is not a token id", (int)strcspn(at, " ,\t\r\n"), at);
+			return EXIT_USAGE;
+		}
 		tokens->id[tokens->n++] = (uint32_t)id;
 		at = end;
 	}
