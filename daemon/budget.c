@@ -136,10 +136,8 @@ int budget_check(const struct budget *budget, const struct demand *demand, char 
 		return 0;
 	snprintf(why, why_bytes,
 		 "the model does not fit: %.1f MiB of weights, %.1f MiB of KV cache, %.1f MiB of scratch and "
-		 "%.1f MiB of "
-		 "channels are %.1f MiB, and the %s is %.1f MiB; lower kv_tokens, max_batch_sequences, "
-		 "max_clients or "
-		 "arena_bytes, or take a smaller model",
+		 "%.1f MiB of channels and queues are %.1f MiB, and the %s is %.1f MiB; lower kv_tokens, "
+		 "max_batch_sequences, max_clients, arena_bytes or max_queue, or take a smaller model",
 		 mib(demand->weights), mib(demand->kv), mib(demand->scratch), mib(demand->channels),
 		 mib(demand_total(demand)), budget->source, mib(budget->bytes));
 	return -ENOMEM;

@@ -198,6 +198,20 @@ static int init_server(struct daemon *daemon, char *why, size_t why_bytes)
 	return server_create(&daemon->server, &server, daemon->front, why, why_bytes);
 }
 
+static uint64_t queue_bytes(const struct queue *queue)
+{
+	return ((uint64_t)queue->mask + 1) * queue->element_bytes;
+}
+
+static uint64_t channels_bytes(const struct daemon *daemon)
+{
+	const struct engine_link *link = &daemon->link;
+
+	return daemon->channel_bytes * (uint64_t)daemon->config.max_clients + BLOCK_MEMORY_BYTES +
+	       link->n_requests * sizeof(*link->requests) + queue_bytes(&link->commands) +
+	       queue_bytes(&link->events);
+}
+
 static int start_load(struct daemon *daemon, char *why, size_t why_bytes)
 {
 	struct load_config config = {
@@ -205,8 +219,7 @@ static int start_load(struct daemon *daemon, char *why, size_t why_bytes)
 	    .placement = &daemon->placement,
 	    .engine = daemon->engine,
 	    .loop = daemon->loop,
-	    .channels_bytes =
-		daemon->channel_bytes * (uint64_t)daemon->config.max_clients + BLOCK_MEMORY_BYTES,
+	    .channels_bytes = channels_bytes(daemon),
 	};
 	int error = load_start(&daemon->load, &config);
 

@@ -20,7 +20,7 @@ struct load_config {
 	const struct placement *placement;
 	struct engine *engine;
 	struct loop *loop;
-	uint64_t channels_bytes; /* what all channels together may take, for the budget */
+	uint64_t channels_bytes; /* what all channels and the queues may take, for the budget */
 };
 
 struct load;

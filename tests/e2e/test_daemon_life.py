@@ -45,6 +45,7 @@ def test_bad_models():
 
 def test_memory_is_refused_with_the_numbers():
     expect_refusal(model(), "MiB of weights", "MiB of KV cache", "memory_limit is 64.0 MiB", flags=["--memory-limit", "64M"])
+    expect_refusal(model(), "max_queue", flags=["--memory-limit", "2G", "--max-queue", "1048576"])
 
 
 def test_second_daemon_and_stale_socket():
