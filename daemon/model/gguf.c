@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "daemon/model/gguf_internal.h"
 
@@ -468,7 +467,6 @@ void gguf_close(struct gguf *g)
 	free(g->entry_order);
 	free(g->tensors);
 	free(g->tensor_order);
-	if (g->map)
-		munmap(g->map, g->map_bytes);
+	free(g->image);
 	free(g);
 }

@@ -1,7 +1,7 @@
 /* GGUF model files, versions 2 and 3: metadata and tensor directory.
  *
  * gguf_parse is a pure function of (pointer, length): it opens nothing, keeps pointers into the buffer and
- * trusts no byte of it.  gguf_open maps a file and parses it.  Tensor data is never touched; the directory
+ * trusts no byte of it.  gguf_open reads a header and parses it.  Tensor data is never touched; the directory
  * says where it lies.
  *
  * Thread rule: a parsed struct gguf is immutable, any number of threads may read it at once.
@@ -72,7 +72,7 @@ struct gguf;
 int gguf_parse(const void *data, size_t bytes, uint64_t file_bytes, struct gguf **ret, char *why,
 	       size_t why_bytes);
 
-/* Maps the file at `path` and parses it; afterwards only the header stays mapped.  Blocks on the file system.
+/* Reads the header of the file at `path`, 512 MiB of it at most, and parses it.  Blocks on the file system.
  * Besides gguf_parse's errors: open's errno, -EISDIR, -ENODATA for an empty file. */
 int gguf_open(const char *path, struct gguf **ret, char *why, size_t why_bytes);
 

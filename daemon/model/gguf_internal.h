@@ -22,8 +22,7 @@ struct gguf {
 	size_t n_tensors;
 	struct gguf_tensor *tensors;
 	uint32_t *tensor_order; /* (n_tensors) sorted by name */
-	void *map;              /* owned by gguf_open, else NULL */
-	size_t map_bytes;
+	void *image;            /* what gguf_open read, else NULL */
 };
 
 /* Bytes of a scalar of this type, 0 for strings, arrays and unknown types. */
