@@ -102,12 +102,26 @@ static void cancel_if_due(struct answer *a, uint64_t id)
 	}
 }
 
+static void end_line(const struct answer *a)
+{
+	if (a->end_line && !a->output_error && a->last_byte && a->last_byte != '\n')
+		puts("");
+	fflush(stdout);
+}
+
+static enum exit_code break_off(const struct answer *a, const char *what, int error)
+{
+	end_line(a);
+	return complain_call(a->client, what, error);
+}
+
 static enum exit_code finish(struct answer *a, const struct tr_event *event)
 {
 	a->finish = event->finish;
 	int r = a->output_error ? 0 : text_stream_end(&a->text);
 	if (!a->output_error)
 		a->output_error = r;
+	end_line(a);
 	if (a->output_error)
 		return complain("standard output cannot be written: %s", strerror(-a->output_error));
 	if (event->kind == TR_EVENT_REFUSED)
@@ -145,7 +159,7 @@ static enum exit_code stream_events(struct answer *a, uint64_t id)
 		if (n == -EINTR)
 			continue;
 		if (n < 0)
-			return complain_call(a->client, "the answer breaks off", n);
+			return break_off(a, "the answer breaks off", n);
 		for (int i = 0; i < n; i++) {
 			const struct tr_event *event = &events[i];
 			if (event->id != id)
@@ -155,7 +169,7 @@ static enum exit_code stream_events(struct answer *a, uint64_t id)
 			if (!r)
 				r = take_tokens(a, event);
 			if (r)
-				return complain_call(a->client, "cannot show the answer", r);
+				return break_off(a, "cannot show the answer", r);
 			if (is_terminal(event))
 				return finish(a, event);
 		}

@@ -11,6 +11,7 @@ struct answer {
 	struct tr_client *client;
 	struct text_stream text;
 	uint32_t text_flags; /* TR_TEXT_* for the detokenizer */
+	bool end_line;       /* ends the last line of the text, so that what follows has one of its own */
 	bool show_logprobs;  /* one line a token on standard error, after the text */
 	/* results */
 	uint8_t finish; /* enum tr_finish */

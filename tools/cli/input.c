@@ -25,6 +25,8 @@ static enum exit_code read_all(int fd, struct input *in)
 		ssize_t n = read(fd, in->text + in->bytes, capacity - in->bytes - 1);
 		if (n < 0 && errno == EINTR && !interrupt_count())
 			continue;
+		if (n < 0 && errno == EINTR)
+			return complain("interrupted");
 		if (n < 0)
 			return complain("cannot read standard input: %m");
 		if (n == 0)

@@ -163,14 +163,6 @@ static void print_statistics(const struct run *run, const struct answer *a)
 	fputc('\n', stderr);
 }
 
-/* A shell prompt belongs on a line of its own; --raw leaves the bytes as they came. */
-static void end_line(const struct run *run, const struct answer *answer)
-{
-	if (!run->options->raw && !answer->output_error && answer->last_byte && answer->last_byte != '\n')
-		puts("");
-	fflush(stdout);
-}
-
 static enum exit_code stream(struct run *run)
 {
 	struct tr_request request = make_request(run);
@@ -178,10 +170,10 @@ static enum exit_code stream(struct run *run)
 	    .client = run->client,
 	    .text = {.stops = run->options->stops.text, .n_stops = run->options->stops.n},
 	    .text_flags = run->options->raw ? TR_TEXT_SPECIAL : 0,
+	    .end_line = !run->options->raw, /* --raw leaves the bytes as they came */
 	    .show_logprobs = run->options->logprobs > 0,
 	};
 	enum exit_code code = answer_stream(&answer, &request);
-	end_line(run, &answer);
 	if (!code && answer.show_logprobs)
 		answer_print_logprobs(&answer);
 	if (run->options->verbose)
