@@ -233,7 +233,8 @@ static void test_attack_descriptors(void **state)
 	}
 	for (int i = 0; i < 100 && count_descriptors() > before; i++)
 		pause_ms(20);
-	assert_int_equal(count_descriptors(), before);
+	/* Fewer, where the daemon had not yet let go of the first client when it was counted. */
+	assert_true(count_descriptors() <= before);
 	stop();
 }
 
