@@ -355,7 +355,7 @@ static void test_half_open(void **state)
 static void test_crowd(void **state)
 {
 	struct raw_client clients[2];
-	struct tr_open_options options = {.size = sizeof options, .timeout_ms = 50};
+	struct tr_open_options options = {.size = sizeof options, .timeout_ms = 150};
 	struct tr_client *client = NULL;
 
 	(void)state;
