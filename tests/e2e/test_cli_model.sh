@@ -37,6 +37,22 @@ same() { # WHAT GOT WANTED
 
 lines() { python3 tests/e2e/cli_lines.py "$@" || fail "lines of bench $1: $(cat "$scratch/error")"; }
 
+# bench_lines WORD... -- ARGUMENT...: `bench ARGUMENT...` prints the lines that `lines WORD...` wants. A tiny model may answer
+# whole before a busy machine lets the client run; then there is nothing to time, which bench says, and the next try tells.
+bench_lines() {
+	local words=()
+	while [ "$1" != -- ]; do
+		words+=("$1")
+		shift
+	done
+	shift
+	for _ in 1 2 3 4 5 6; do
+		"$tokenring" bench "$@" >"$scratch/lines" 2>"$scratch/error"
+		grep -q 'too fast to time' "$scratch/error" || break
+	done
+	lines "${words[@]}" <"$scratch/lines"
+}
+
 # What must hold for any model: $model is served.
 check_any() {
 	local text='The year 2024, naïve café.' ids first bytes
@@ -77,11 +93,11 @@ check_cancel() {
 }
 
 check_benchmarks() {
-	lines decode tokens_per_second first_token < <("$tokenring" bench decode --json -r 2 -n 200 2>"$scratch/error")
-	lines decode tokens_per_second < <("$tokenring" bench decode --json -r 1 -n 200 -s 3 2>"$scratch/error")
-	lines prefill tokens_per_second first_token < <("$tokenring" bench prefill --json -r 2 -n 64 2>"$scratch/error")
+	bench_lines decode tokens_per_second first_token -- decode --json -r 2 -n 200
+	bench_lines decode tokens_per_second -- decode --json -r 1 -n 200 -s 3
+	bench_lines prefill tokens_per_second first_token -- prefill --json -r 2 -n 64
 	if [ "$(nproc)" -gt 1 ]; then
-		lines ring echo floor < <("$tokenring" bench ring --json -r 3 -n 1000 --same-core-ns 0 2>"$scratch/error")
+		bench_lines ring echo floor -- ring --json -r 3 -n 1000 --same-core-ns 0
 	fi
 }
 
