@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "numa/memory.h"
 #include "numa/topology.h"
 #include "tests/harness/scratch.h"
 
@@ -142,20 +141,6 @@ static void this_machine_has_its_online_cpus(void **state)
 	assert_in_range(topology_threads(&topology), 1, topology.n_cpus);
 }
 
-static void memory_is_zeroed_and_aligned(void **state)
-{
-	const size_t sizes[] = {1, 4096, 5 << 20};
-
-	for (int i = 0; i < 3; i++) {
-		unsigned char *memory = numa_map(sizes[i], i - 1);
-		assert_non_null(memory);
-		assert_int_equal((uintptr_t)memory % (sizes[i] < 2 << 20 ? 4096 : 2 << 20), 0);
-		assert_int_equal(memory[0] | memory[sizes[i] - 1], 0);
-		memset(memory, 1, sizes[i]);
-		numa_unmap(memory, sizes[i]);
-	}
-}
-
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -166,7 +151,6 @@ int main(void)
 	    TEST(quotas_of_cgroup_1_count),
 	    TEST(a_machine_without_lists_is_refused),
 	    TEST(this_machine_has_its_online_cpus),
-	    TEST(memory_is_zeroed_and_aligned),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
