@@ -69,30 +69,24 @@ int segment_layout(struct segment_layout *ret, uint32_t sq_slots, uint32_t cq_sl
 	return 0;
 }
 
-/* Maps at an address aligned to a huge page, because only then can 4 KiB pages collapse to huge ones. */
+/* Maps at an address aligned to a huge page, because only then can 4 KiB pages collapse to huge ones. Such an
+ * address is found by mapping too much and giving it all back. Another thread may take it meanwhile, and then
+ * any address does. Not MAP_FIXED: where it fails the kernel may have removed what was mapped before, and to
+ * unmap that again would hit what another thread has mapped in the hole. */
 static unsigned char *map_aligned(int fd, uint64_t bytes)
 {
 	uint64_t reserved = bytes + SEGMENT_HUGE_BYTES;
-	unsigned char *start =
-	    mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	unsigned char *base, *end;
+	char *start = mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *map = MAP_FAILED;
 
-	if (start == MAP_FAILED)
-		return NULL;
-	base = start + (-(uintptr_t)start & (SEGMENT_HUGE_BYTES - 1));
-	end = base + round_up(bytes, PAGE_BYTES);
-	if (mmap(base, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
-		int error = errno;
-
+	if (start != MAP_FAILED) {
 		munmap(start, reserved);
-		errno = error;
-		return NULL;
+		map = mmap(start + (-(uintptr_t)start & (SEGMENT_HUGE_BYTES - 1)), bytes,
+			   PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0);
 	}
-	if (base > start)
-		munmap(start, (size_t)(base - start));
-	if (start + reserved > end)
-		munmap(end, (size_t)(start + reserved - end));
-	return base;
+	if (map == MAP_FAILED)
+		map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	return map == MAP_FAILED ? NULL : map;
 }
 
 static int map_private(struct segment *segment, int fd, char *why, size_t why_bytes)

@@ -2,6 +2,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -146,6 +147,37 @@ static void each_corrupted_field_is_found(void **state)
 #undef BREAK
 }
 
+/* More huge pages than a machine lends to a test. */
+static void *ask_for_too_much(void *nothing)
+{
+	struct segment_layout layout;
+	struct segment segment;
+
+	if (segment_layout(&layout, 64, 128, 64, 64ULL << 30, 0) < 0)
+		return nothing;
+	for (int i = 0; i < 20000; i++)
+		if (segment_create(&segment, &layout, SEGMENT_PAGES_REQUIRE, NULL, 0) == 0)
+			segment_destroy(&segment);
+	return nothing;
+}
+
+/* Dies of a SIGSEGV where it does. */
+static void a_failed_mapping_takes_no_other_along(void **state)
+{
+	enum { BYTES = 8 << 20 }; /* finds no smaller hole */
+	pthread_t thread;
+
+	assert_int_equal(pthread_create(&thread, NULL, ask_for_too_much, NULL), 0);
+	while (pthread_tryjoin_np(thread, NULL) == EBUSY) {
+		volatile char *memory =
+		    mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		assert_ptr_not_equal(memory, MAP_FAILED);
+		memory[0] = memory[BYTES - 1] = 1;
+		assert_int_equal(munmap((void *)memory, BYTES), 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -156,6 +188,7 @@ int main(void)
 	    cmocka_unit_test(the_client_reads_what_was_published),
 	    cmocka_unit_test(the_client_refuses_other_descriptors),
 	    cmocka_unit_test(each_corrupted_field_is_found),
+	    cmocka_unit_test(a_failed_mapping_takes_no_other_along),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
