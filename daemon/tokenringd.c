@@ -14,6 +14,7 @@
 #include "daemon/control/log.h"
 #include "daemon/control/sd_notify.h"
 #include "daemon/daemon.h"
+#include "daemon/keeper.h"
 
 enum {
 	POLL_MS = 20,         /* how often the loading is looked at */
@@ -140,6 +141,29 @@ static bool stop(struct daemon *daemon, uint64_t drain_ms, const sigset_t *signa
 	return true;
 }
 
+static int serve_until_told(const struct program_arguments *arguments)
+{
+	const struct config *config = arguments->config;
+	struct daemon *daemon;
+	char why[1024];
+	sigset_t signals;
+	int code;
+
+	block_signals(&signals);
+	if (daemon_start(&daemon, config, why, sizeof(why)))
+		return fail(why);
+	log_event(LOG_LEVEL_INFO, "listening", "on %s; loading %s", daemon_socket(daemon), config->model);
+	code = serve(daemon, arguments, &signals);
+	if (!stop(daemon, code ? 0 : (uint64_t)config->drain_ms, &signals)) {
+		log_event(LOG_LEVEL_ERROR, "stop-failed",
+			  "the engine did not end in time; leaving without it");
+		_exit(1);
+	}
+	daemon_free(daemon);
+	log_event(LOG_LEVEL_INFO, "stopped", "bye");
+	return code;
+}
+
 /* A channel takes two descriptors; shells and service managers leave 1,024 for the sake of programs that call
  * select(), which this one does not. */
 static void raise_descriptor_limit(void)
@@ -154,27 +178,20 @@ static void raise_descriptor_limit(void)
 
 static int run(const struct program_arguments *arguments)
 {
-	const struct config *config = arguments->config;
-	struct daemon *daemon;
-	char why[1024];
-	sigset_t signals;
-	int code;
+	int keeper, code;
 
 	raise_descriptor_limit();
-	if (!*config->model)
+	if (!*arguments->config->model)
 		return fail("no model is named; give --model FILE (a GGUF file)");
-	block_signals(&signals);
-	if (daemon_start(&daemon, config, why, sizeof(why)))
-		return fail(why);
-	log_event(LOG_LEVEL_INFO, "listening", "on %s; loading %s", daemon_socket(daemon), config->model);
-	code = serve(daemon, arguments, &signals);
-	if (!stop(daemon, code ? 0 : (uint64_t)config->drain_ms, &signals)) {
-		log_event(LOG_LEVEL_ERROR, "stop-failed",
-			  "the engine did not end in time; leaving without it");
-		_exit(1);
-	}
-	daemon_free(daemon);
-	log_event(LOG_LEVEL_INFO, "stopped", "bye");
+	keeper = keeper_start();
+	if (keeper < 0)
+		log_event(
+		    LOG_LEVEL_WARNING, "no-keeper",
+		    "cannot start the process that keeps the memory for a moment after a crash: %s; clients "
+		    "may learn of one late",
+		    strerror(-keeper));
+	code = serve_until_told(arguments);
+	keeper_stop(keeper);
 	return code;
 }
 
