@@ -25,14 +25,31 @@ static bool has_flag(struct fake_daemon *fake, uint32_t flag)
 	return load_acquire_u32(&fake->flags) & flag;
 }
 
+/* Both threads change flags. */
+static void change_flags(struct fake_daemon *fake, uint32_t clear, uint32_t set)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+	pthread_mutex_lock(&lock);
+	store_release_u32(&fake->flags, (load_acquire_u32(&fake->flags) & ~clear) | set);
+	pthread_mutex_unlock(&lock);
+}
+
 void fake_set(struct fake_daemon *fake, uint32_t flags)
 {
-	store_release_u32(&fake->flags, load_acquire_u32(&fake->flags) | flags);
+	change_flags(fake, 0, flags);
 }
 
 void fake_clear(struct fake_daemon *fake, uint32_t flags)
 {
-	store_release_u32(&fake->flags, load_acquire_u32(&fake->flags) & ~flags);
+	change_flags(fake, flags, 0);
+}
+
+void fake_hang(struct fake_daemon *fake)
+{
+	fake_set(fake, FAKE_HANG);
+	while (!has_flag(fake, FAKE_HANGS))
+		usleep(100);
 }
 
 static void beat(struct fake_daemon *fake)
@@ -276,6 +293,7 @@ static void serve(struct fake_daemon *fake)
 
 	while (fake->socket >= 0 && !has_flag(fake, FAKE_STOP)) {
 		if (has_flag(fake, FAKE_HANG)) {
+			fake_set(fake, FAKE_HANGS);
 			usleep(1000);
 			continue;
 		}

@@ -15,8 +15,9 @@ enum fake_flag {
 	FAKE_NO_CONSUME = 4, /* submissions stay in the ring */
 	FAKE_REFUSE = 8,     /* END instead of an offer */
 	FAKE_BAD_HEADER = 16,
-	FAKE_END = 32,   /* END with fake->end_reason, then hang up */
-	FAKE_AWAKE = 64, /* never sleeps */
+	FAKE_END = 32,    /* END with fake->end_reason, then hang up */
+	FAKE_AWAKE = 64,  /* never sleeps */
+	FAKE_HANGS = 128, /* set by the thread when it does */
 };
 
 struct fake_daemon;
@@ -53,6 +54,8 @@ void fake_stop(struct fake_daemon *fake);
 
 void fake_set(struct fake_daemon *fake, uint32_t flags);
 void fake_clear(struct fake_daemon *fake, uint32_t flags);
+/* Sets FAKE_HANG and returns when nothing moves any more. */
+void fake_hang(struct fake_daemon *fake);
 
 /* Publishes a completion; waits for room. Wakes at the end of the turn. */
 void fake_publish(struct fake_daemon *fake, const struct wire_completion *completion);
