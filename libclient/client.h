@@ -140,6 +140,9 @@ int client_receive(struct tr_client *client, struct message *ret);
  */
 int client_drain(struct tr_client *client);
 
+/* After a send failed: dies of the END that the daemon still sent, else of the hang-up. */
+int client_hung_up(struct tr_client *client);
+
 /* Looks for a hang-up or an END without taking a wake-up away from the caller's epoll. */
 int client_peek(struct tr_client *client);
 

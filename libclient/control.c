@@ -42,7 +42,7 @@ static int send_part(struct tr_client *client, const struct message *part, uint6
 		int ready;
 
 		if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS)
-			return client_die(client, -ECONNRESET, WIRE_REASON_PEER_GONE, true);
+			return client_hung_up(client);
 		ready = socket_wait(client->socket, POLLOUT, deadline_ns);
 		if (ready == 0)
 			return -ETIMEDOUT;

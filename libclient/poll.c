@@ -250,7 +250,7 @@ static int pay_fence(struct tr_client *client)
 {
 	client->fence_owed = false;
 	if (wake_fence(&client->waker) < 0)
-		return client_die(client, -ECONNRESET, WIRE_REASON_PEER_GONE, true);
+		return client_hung_up(client);
 	return 0;
 }
 
@@ -320,7 +320,7 @@ static int sleep_slice(struct tr_client *client, uint64_t deadline_ns)
 	/* The same fence serves what was submitted. */
 	client->fence_owed = false;
 	if (wake_look(&client->waker) < 0)
-		error = client_die(client, -ECONNRESET, WIRE_REASON_PEER_GONE, true);
+		error = client_hung_up(client);
 	if (error == 0 && !ring_ready(&client->completions))
 		error = sleep_in_poll(client, deadline_ns);
 	if (error > 0)
@@ -363,7 +363,7 @@ int tr_arm(struct tr_client *client)
 		sleep_begin(&client->sleeper, &segment_header(&client->segment)->client_sleep);
 		client->fence_owed = false;
 		if (wake_look(&client->waker) < 0)
-			error = client_die(client, -ECONNRESET, WIRE_REASON_PEER_GONE, true);
+			error = client_hung_up(client);
 	}
 	client->polls_left = client->polls_a_clock = 1;
 	if (ring_ready(&client->completions)) {

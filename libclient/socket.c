@@ -61,6 +61,9 @@ int socket_receive(int fd, struct message *ret, int *ret_fd)
 		header.msg_controllen = sizeof control;
 	}
 	bytes = recvmsg(fd, &header, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
+	/* A peer that left something unread: the kernel says so once, before what the peer had still sent. */
+	if (bytes < 0 && errno == ECONNRESET)
+		bytes = recvmsg(fd, &header, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
 	if (bytes < 0)
 		return errno == EAGAIN || errno == EINTR ? RECEIVED_NOTHING : -ECONNRESET;
 	taken = ret_fd ? take_descriptor(&header) : -1;
@@ -118,6 +121,13 @@ int client_drain(struct tr_client *client)
 	for (int n = 0; n < DRAIN_MAX && kind > RECEIVED_NOTHING; n++)
 		kind = client_receive(client, &message);
 	return kind < 0 ? kind : 0;
+}
+
+int client_hung_up(struct tr_client *client)
+{
+	int error = client_drain(client);
+
+	return error ? error : client_die(client, -ECONNRESET, WIRE_REASON_PEER_GONE, true);
 }
 
 int client_peek(struct tr_client *client)

@@ -101,7 +101,7 @@ static int submit_block(struct tr_client *client, const struct tr_request *reque
 static __attribute__((noinline, cold)) int submit_wake(struct tr_client *client)
 {
 	if (wake_look(&client->waker) < 0)
-		client_die(client, -ECONNRESET, WIRE_REASON_PEER_GONE, true);
+		client_hung_up(client);
 	return 0;
 }
 
@@ -213,7 +213,7 @@ int tr_flush(struct tr_client *client)
 		return client_closed(client);
 	client->fence_owed = false;
 	if (wake_fence(&client->waker) < 0)
-		return client_die(client, -ECONNRESET, WIRE_REASON_PEER_GONE, true);
+		return client_hung_up(client);
 	return 0;
 }
 

@@ -215,7 +215,8 @@ void connection_end(struct connection *connection, uint32_t reason)
 
 static void note_end(struct connection *connection, uint32_t reason)
 {
-	if (reason != WIRE_REASON_PEER_GONE && reason != WIRE_REASON_SHUTDOWN)
+	if (reason != WIRE_REASON_PEER_GONE && reason != WIRE_REASON_SHUTDOWN &&
+	    reason != WIRE_REASON_MODEL_FAILED)
 		server_notice(connection->server, "ended the channel of process %d of user %u: %s",
 			      connection->pid, connection->uid, end_sentence(reason));
 }

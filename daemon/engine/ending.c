@@ -229,10 +229,17 @@ static bool engine_has_requests(const struct front *front)
 	return false;
 }
 
+uint32_t drain_reason(const struct front *front)
+{
+	/* Acquire: pairs with engine_fail_model. */
+	return load_acquire_u32(&front->link->limits.state) == WIRE_MODEL_FAILED ? WIRE_REASON_MODEL_FAILED
+										 : WIRE_REASON_SHUTDOWN;
+}
+
 static void doom_all(struct front *front, struct channel_list *list)
 {
 	for (uint32_t i = 0; i < list->n; i++)
-		channel_doom(front, list->items[i], WIRE_REASON_SHUTDOWN);
+		channel_doom(front, list->items[i], drain_reason(front));
 }
 
 void drain_step(struct front *front)

@@ -194,7 +194,7 @@ static void attach(struct front *front, struct channel *channel)
 	if (sockets_watch(front, channel) < 0)
 		channel_doom(front, channel, WIRE_REASON_NO_MEMORY);
 	else if (front->draining)
-		channel_doom(front, channel, WIRE_REASON_SHUTDOWN);
+		channel_doom(front, channel, drain_reason(front));
 }
 
 static void take_end(struct front *front, struct channel *channel, uint32_t reason)

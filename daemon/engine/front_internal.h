@@ -195,6 +195,8 @@ void request_cancel(struct front *front, uint32_t request, uint32_t finish, uint
 void channel_doom(struct front *front, struct channel *channel, uint32_t reason);
 void bury_doomed(struct front *front);
 void drain_step(struct front *front);
+/* Why channels and requests end: SHUTDOWN, or MODEL_FAILED. */
+uint32_t drain_reason(const struct front *front);
 
 /* ---- sleep.c ---- */
 

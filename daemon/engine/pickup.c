@@ -38,7 +38,7 @@ static bool admit_now(struct front *front, struct channel *channel, const struct
 		return refuse(ret_refusal, WIRE_REASON_BAD_PROFILE, slot->profile,
 			      load_relaxed_u32(&channel->n_profiles));
 	if (front->draining)
-		return refuse(ret_refusal, WIRE_REASON_SHUTDOWN, 0, 0);
+		return refuse(ret_refusal, drain_reason(front), 0, 0);
 	if (slot->deadline_ns && slot->deadline_ns <= front_now(front))
 		return refuse(ret_refusal, WIRE_REASON_DEADLINE, 0, 0);
 	return true;
@@ -223,7 +223,7 @@ static void finish_copy(struct front *front, struct channel *channel)
 
 	channel->copy.request = CHANNEL_NO_REQUEST;
 	if (front->draining)
-		refuse(&refusal, WIRE_REASON_SHUTDOWN, 0, 0);
+		refuse(&refusal, drain_reason(front), 0, 0);
 	else
 		block_parse(private_block(front, index), channel->copy.bytes, &context, request, &reply_off,
 			    &refusal);

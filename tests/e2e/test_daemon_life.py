@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tokenring_e2e import Client, Daemon, DEADLINE, ECHO, LENGTH, SHUTDOWN, eventually, model
 
-EINVAL, ESHUTDOWN = 22, 108
+EIO, EINVAL, ECONNRESET, ESHUTDOWN = 5, 22, 104, 108
+MODEL_FAILED = 21  # of enum wire_reason
 
 
 def expect_refusal(model_file, *words, flags=()):
@@ -81,6 +82,40 @@ def test_before_the_model_is_ready():
         assert (held.refused or held.finish == SHUTDOWN) and not held.tokens, held.bits()
         assert daemon.process.wait(timeout=30) == 0
         print(f"stopped in {time.monotonic() - began:.2f} s")
+
+
+def status_error(client):
+    try:
+        client.status()
+        return 0
+    except OSError as error:
+        return error.errno
+
+
+def watch_a_loading_fail(damaged):
+    """What a client that is there in time hears of it: the answer to a request, and why its channel ended."""
+    with Daemon(model_file=damaged) as daemon:
+        eventually("the socket listens", daemon.socket.exists)
+        try:
+            client = Client(daemon.socket)
+            held = client.submit(tokens=[1, 2], max_new=4)
+        except OSError:
+            return None
+        answer = client.finish([held])[0]
+        eventually("the channel ends", lambda: status_error(client) == ECONNRESET)
+        return answer, client.end_reason()
+
+
+def test_a_loading_that_fails():
+    """Scales of the last tensor are not numbers: found out when nearly all is loaded."""
+    with tempfile.TemporaryDirectory() as folder:
+        damaged = Path(folder) / "damaged.gguf"
+        good = model().read_bytes()
+        damaged.write_bytes(good[:-4000] + b"\xff" * 3000 + good[-1000:])
+        expect_refusal(damaged, "not a finite number")
+        answer, reason = next(filter(None, (watch_a_loading_fail(damaged) for _ in range(5))))
+        assert answer.refused and answer.status == -EIO and answer.reason == MODEL_FAILED, answer.bits()
+        assert reason == MODEL_FAILED, reason
 
 
 def test_drain():

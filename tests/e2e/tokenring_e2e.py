@@ -92,7 +92,7 @@ class Client:
         self.lib.tr_wait.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int64]
         self.lib.tr_cancel.argtypes = [ctypes.c_void_p, u64]
         self.lib.tr_submit.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-        self.lib.tr_close.argtypes = [ctypes.c_void_p]
+        self.lib.tr_close.argtypes = self.lib.tr_end_reason.argtypes = [ctypes.c_void_p]
         self.lib.tr_status.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
         self.events = (Event * 64)()
         error = self.lib.tr_open(ctypes.byref(self.handle), str(path).encode(), None)
@@ -101,6 +101,9 @@ class Client:
 
     def close(self):
         self.lib.tr_close(self.handle)
+
+    def end_reason(self):
+        return self.lib.tr_end_reason(self.handle)
 
     def status(self):
         text, n = ctypes.create_string_buffer(1 << 16), ctypes.c_size_t()
