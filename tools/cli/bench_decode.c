@@ -49,7 +49,8 @@ static void report_peer(struct decode *d, double own)
 	f.metric = "peer_tokens_per_second";
 	f.unit = "tokens/s";
 	bench_print(&d->bench, &f);
-	bench_note(&d->bench, "peer: %s; tokenring / peer = %.3f", peer_name(d->peer), own / f.p50);
+	bench_note(&d->bench, "peer: %s; %stokenring / peer = %.3f", peer_name(d->peer),
+		   d->bench.options->streams > 1 ? "it answers one stream alone; " : "", own / f.p50);
 }
 
 static void report(struct decode *d)
