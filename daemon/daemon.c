@@ -86,6 +86,7 @@ static int init_link(struct daemon *daemon, char *why, size_t why_bytes)
 static int init_placement(struct daemon *daemon, char *why, size_t why_bytes)
 {
 	static struct topology topology; /* too large for a stack; main's thread alone comes here */
+	struct plan_request request = placement_request(&daemon->config);
 	int error = topology_read("", &topology);
 
 	if (error) {
@@ -93,7 +94,8 @@ static int init_placement(struct daemon *daemon, char *why, size_t why_bytes)
 			 strerror(-error));
 		return error;
 	}
-	return placement_choose(&daemon->placement, &daemon->config, &topology, why, why_bytes);
+	placement_find_storage(&request, daemon->config.model);
+	return plan_make(&daemon->placement, &request, &topology, why, why_bytes);
 }
 
 static int init_loop(struct daemon *daemon, char *why, size_t why_bytes)

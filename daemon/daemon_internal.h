@@ -15,7 +15,7 @@ struct daemon {
 	char socket[108];
 	uint64_t start_ns, epoch;
 	uint64_t channel_bytes; /* of one channel */
-	struct placement placement;
+	struct plan placement;
 	struct engine_link link;
 	struct loop *loop;
 	struct front *front;

@@ -79,7 +79,7 @@ static int read_file(struct load *load)
 static int open_backend(struct load *load)
 {
 	const struct config *config = load->config.config;
-	const struct placement *placement = load->config.placement;
+	const struct plan *placement = load->config.placement;
 	struct backend_config backend = {
 	    .kind = config->backend,
 	    .isa = config->isa,

@@ -17,7 +17,7 @@ enum load_phase { LOAD_READING, LOAD_COPYING, LOAD_WARMING, LOAD_FAILED };
 
 struct load_config {
 	const struct config *config;
-	const struct placement *placement;
+	const struct plan *placement;
 	struct engine *engine;
 	struct loop *loop;
 	uint64_t channels_bytes; /* what all channels and the queues may take, for the budget */

@@ -1,25 +1,17 @@
-/* Which CPUs the daemon's threads run on.
+/* The plan of threads and memory for a configuration on this machine.
  *
- * Thread rule: a pure function. */
+ * Thread rule: main, before other threads run. */
 #ifndef TOKENRING_DAEMON_PLACEMENT_H
 #define TOKENRING_DAEMON_PLACEMENT_H
 
-#include <stdbool.h>
-
 #include "daemon/control/config.h"
-#include "kernels/backend.h"
-#include "numa/topology.h"
+#include "numa/plan.h"
 
-struct placement {
-	uint32_t threads;           /* that compute, the engine's included */
-	int cpus[BACKEND_CPUS_MAX]; /* (threads) of each, the engine's first; -1: not pinned */
-	bool separate;              /* the front has a thread of its own: a CPU is spare */
-	int front_cpu;              /* -1: not pinned */
-};
+/* What the options ask of the planner. `storage_*`: see placement_find_storage. Pure; the result points into
+ * the configuration. */
+struct plan_request placement_request(const struct config *);
 
-/* Fills in what the options leave to the daemon. -EINVAL: more threads than CPUs are listed, or a CPU that is
- * not allowed, with a sentence. */
-int placement_choose(struct placement *ret, const struct config *, const struct topology *, char *why,
-		     size_t why_bytes);
+/* Finds the drive of the model's file, if it is a PCI device. */
+void placement_find_storage(struct plan_request *, const char *model_path);
 
 #endif

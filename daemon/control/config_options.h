@@ -22,13 +22,19 @@
 	X(choice, isa, "", 0, 0, "auto", "auto|generic|avx2|avx512vnni", 0,                                  \
 	  "instruction set of the cpu backend; auto takes the best that this machine has")                   \
 	X(number, threads, "threads", 0, 256, "0", "", 0,                                                    \
-	  "threads that compute, the engine's own included; 0: one for each core that this process may use") \
+	  "threads that compute, the engine's own included; 0: one for each core that this process may "     \
+	  "use, "                                                                                            \
+	  "from 8 cores on less one for the front and one for CPU 0's duties")                               \
 	X(number, engine_cpu, "", -1, 8191, "-1", "", 0,                                                     \
 	  "CPU that the engine thread is pinned to; -1: chosen by the daemon")                               \
 	X(cpus, worker_cpus, "", 0, 256, "", "", 0,                                                          \
 	  "CPUs that the other computing threads are pinned to, such as 1-3,6; empty: chosen by the daemon") \
 	X(choice, front, "", 0, 0, "auto", "auto|own|shared", 0,                                             \
 	  "thread that polls the clients: own, or the engine's; auto: own if a CPU is spare")                \
+	X(number, front_cpu, "", -1, 8191, "-1", "", 0,                                                      \
+	  "CPU that the front's own thread is pinned to; -1: chosen by the daemon")                          \
+	X(number, memory_node, "", -1, 63, "-1", "", 0,                                                      \
+	  "NUMA node that weights and KV cache are put on; -1: that of the threads that read them")          \
 	X(choice, huge_pages, "", 0, 0, "auto", "auto|prefer|require|never", 0,                              \
 	  "huge pages for channels: auto takes reserved ones while there are some, prefer also warns when "  \
 	  "they run out, require then refuses clients, never uses ordinary pages")                           \
