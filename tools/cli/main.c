@@ -12,8 +12,8 @@
 #include "tools/cli/verb.h"
 
 static const struct verb *const verbs[] = {
-    &verb_run,        &verb_status,     &verb_model_info,   &verb_tokenize,
-    &verb_detokenize, &verb_bench_ring, &verb_bench_decode, &verb_bench_prefill,
+    &verb_run,    &verb_status,     &verb_model_info,   &verb_tokenize,      &verb_detokenize,
+    &verb_doctor, &verb_bench_ring, &verb_bench_decode, &verb_bench_prefill,
 };
 
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
@@ -41,17 +41,54 @@ enum exit_code complain_usage(const struct verb *verb, const char *format, ...)
 	return EXIT_USAGE;
 }
 
+/* Whether the verb is one of two words that begin with `group`. */
+static bool is_of_group(const struct verb *verb, const char *group)
+{
+	size_t length = strlen(group);
+	return !strncmp(verb->name, group, length) && verb->name[length] == ' ';
+}
+
+static bool is_group(const char *word)
+{
+	for (size_t i = 0; i < N_VERBS; i++)
+		if (is_of_group(verbs[i], word))
+			return true;
+	return false;
+}
+
+/* All verbs, or those of one group. */
+static void list_verbs(FILE *file, const char *group)
+{
+	fputs("\nverbs:\n", file);
+	for (size_t i = 0; i < N_VERBS; i++)
+		if (!group || is_of_group(verbs[i], group))
+			fprintf(file, "  %-14s %s\n", verbs[i]->name, verbs[i]->summary);
+}
+
 static void print_usage(FILE *file)
 {
 	fputs("usage: tokenring VERB [OPTION]... [ARGUMENT]...\n"
 	      "       tokenring VERB --help\n"
-	      "       tokenring --version\n\nverbs:\n",
+	      "       tokenring --version\n",
 	      file);
-	for (size_t i = 0; i < N_VERBS; i++)
-		fprintf(file, "  %-14s %s\n", verbs[i]->name, verbs[i]->summary);
+	list_verbs(file, NULL);
 	fputs(
 	    "\nexit codes: 0; 1 refused or failed, with a sentence on standard error; 2 wrong command line\n",
 	    file);
+}
+
+static bool asks_for_help(const char *word)
+{
+	return !strcmp(word, "--help") || !strcmp(word, "-h");
+}
+
+static enum exit_code print_group_help(const char *group)
+{
+	printf("usage: tokenring %s VERB [OPTION]... [ARGUMENT]...\n"
+	       "       tokenring %s VERB --help\n",
+	       group, group);
+	list_verbs(stdout, group);
+	return EXIT_DONE;
 }
 
 static enum exit_code print_help(const struct verb *verb)
@@ -108,9 +145,9 @@ static enum exit_code run_verb(const struct verb *verb, int argc, const char **a
 /* The first word is that of verbs of two words: say which second words there are. */
 static enum exit_code unknown_verb(int argc, const char **argv)
 {
-	size_t length = strlen(argv[0]), found = 0;
+	size_t found = 0;
 	for (size_t i = 0; i < N_VERBS; i++)
-		if (!strncmp(verbs[i]->name, argv[0], length) && verbs[i]->name[length] == ' ')
+		if (is_of_group(verbs[i], argv[0]))
 			fprintf(stderr, "%s%s", found++ ? ", " : "tokenring: there are the verbs ",
 				verbs[i]->name);
 	if (found)
@@ -146,7 +183,7 @@ int main(int argc, char **argv)
 		print_usage(stderr);
 		return EXIT_USAGE;
 	}
-	if (!strcmp(words[0], "--help") || !strcmp(words[0], "-h") || !strcmp(words[0], "help")) {
+	if (asks_for_help(words[0]) || !strcmp(words[0], "help")) {
 		print_usage(stdout);
 		return (int)close_output(EXIT_DONE);
 	}
@@ -159,5 +196,7 @@ int main(int argc, char **argv)
 		if (used)
 			return (int)close_output(run_verb(verbs[i], n - used, words + used));
 	}
+	if (n > 1 && asks_for_help(words[1]) && is_group(words[0]))
+		return (int)close_output(print_group_help(words[0]));
 	return (int)unknown_verb(n, words);
 }

@@ -37,7 +37,7 @@ struct verb {
 	enum exit_code (*handler)(const void *options, const struct positionals *arguments);
 };
 
-extern const struct verb verb_run, verb_status, verb_model_info, verb_tokenize, verb_detokenize,
+extern const struct verb verb_run, verb_status, verb_model_info, verb_tokenize, verb_detokenize, verb_doctor,
     verb_bench_ring, verb_bench_decode, verb_bench_prefill;
 
 /* Writes "tokenring: ", the sentence and a newline to standard error; returns EXIT_FAILED. */

@@ -1,0 +1,137 @@
+/* tokenring doctor: pages, nodes and swap. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/cli/doctor_costs.h"
+#include "tools/cli/doctor_tree.h"
+
+static void examine_thp(const struct doctor_host *host, struct findings *findings)
+{
+	char text[DOCTOR_TEXT_BYTES], enabled[32];
+	if (!tree_text(host, text, "/sys/kernel/mm/transparent_hugepage/enabled")) {
+		struct finding *f =
+		    finding_add(findings, "thp", FINDING_COSTS, "this kernel has no transparent huge pages");
+		finding_cost(f, "weights and KV cache lie in pages of 4 KiB: %s", DOCTOR_COST_THP);
+		finding_fix(f, "a kernel built with CONFIG_TRANSPARENT_HUGEPAGE");
+		return;
+	}
+	chosen_word(text, enabled, sizeof enabled);
+	if (!strcmp(enabled, "never")) {
+		struct finding *f = finding_add(findings, "thp", FINDING_COSTS, "never");
+		finding_cost(f, "weights and KV cache lie in pages of 4 KiB: %s", DOCTOR_COST_THP);
+		finding_fix(f, "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
+		return;
+	}
+	finding_add(findings, "thp", FINDING_OK, "%s: weights and KV cache get pages of 2 MiB", enabled);
+}
+
+static bool huge_pages(const struct doctor_host *host, const char *size, int64_t *ret_n, int64_t *ret_free)
+{
+	return tree_number(host, ret_n, "/sys/kernel/mm/hugepages/hugepages-%s/nr_hugepages", size) &&
+	       tree_number(host, ret_free, "/sys/kernel/mm/hugepages/hugepages-%s/free_hugepages", size);
+}
+
+/* The first node that has no free page of 2 MiB while others have; -1: none. */
+static long empty_node(const struct doctor_host *host)
+{
+	char nodes[DOCTOR_TEXT_BYTES];
+	const char *at = nodes;
+	long first, last;
+	int64_t free;
+	tree_nodes(host, nodes);
+	while (list_next(&at, &first, &last))
+		for (long node = first; node <= last; node++)
+			if (tree_number(
+				host, &free,
+				"/sys/devices/system/node/node%ld/hugepages/hugepages-2048kB/free_hugepages",
+				node) &&
+			    !free)
+				return node;
+	return -1;
+}
+
+static void examine_huge_pages(const struct doctor_host *host, struct findings *findings)
+{
+	int64_t n = 0, free = 0;
+	struct finding *f;
+	if (!huge_pages(host, "2048kB", &n, &free)) {
+		finding_add(findings, "huge-pages-2m", FINDING_UNKNOWN, "the kernel does not show them");
+		return;
+	}
+	long node = free ? empty_node(host) : -1;
+	if (free && node < 0) {
+		finding_add(findings, "huge-pages-2m", FINDING_OK, "%lld of %lld free", (long long)free,
+			    (long long)n);
+		return;
+	}
+	if (node >= 0) {
+		f = finding_add(findings, "huge-pages-2m", FINDING_COSTS,
+				"%lld of %lld free, but none on node %ld", (long long)free, (long long)n,
+				node);
+		finding_fix(
+		    f, "echo 64 > /sys/devices/system/node/node%ld/hugepages/hugepages-2048kB/nr_hugepages",
+		    node);
+	} else {
+		f = finding_add(findings, "huge-pages-2m", FINDING_COSTS, "%s",
+				n ? "all are taken" : "none is reserved");
+		finding_fix(f, "sysctl -w vm.nr_hugepages=%lld", (long long)n + 64);
+	}
+	finding_cost(f, "%s", DOCTOR_COST_CHANNEL_PAGES);
+}
+
+static void examine_gigantic_pages(const struct doctor_host *host, struct findings *findings)
+{
+	int64_t n = 0, free = 0;
+	if (!huge_pages(host, "1048576kB", &n, &free))
+		finding_add(findings, "huge-pages-1g", FINDING_NOTE, "this CPU or kernel has none");
+	else
+		finding_add(findings, "huge-pages-1g", n ? FINDING_OK : FINDING_NOTE, "%lld of %lld free%s",
+			    (long long)free, (long long)n, n ? "" : "; nothing needs them");
+}
+
+static void examine_balancing(const struct doctor_host *host, struct findings *findings)
+{
+	char nodes[DOCTOR_TEXT_BYTES];
+	int64_t balancing = 0;
+	tree_nodes(host, nodes);
+	long n = list_count(nodes);
+	if (!tree_number(host, &balancing, "/proc/sys/kernel/numa_balancing") || !balancing || n < 2) {
+		finding_add(findings, "numa-balancing", FINDING_OK, "%s, %ld node%s",
+			    balancing ? "on" : "off", n, n == 1 ? "" : "s");
+		return;
+	}
+	struct finding *f = finding_add(findings, "numa-balancing", FINDING_COSTS, "on, %ld nodes", n);
+	finding_cost(f,
+		     "the kernel takes pages away to see who uses them: page faults in the middle of a step "
+		     "(not measured)");
+	finding_fix(f, "sysctl -w kernel.numa_balancing=0");
+}
+
+static void examine_swap(const struct doctor_host *host, struct findings *findings)
+{
+	char text[DOCTOR_TEXT_BYTES];
+	if (!tree_text(host, text, "/proc/swaps")) {
+		finding_add(findings, "swap", FINDING_UNKNOWN, "/proc/swaps cannot be read");
+		return;
+	}
+	long areas = 0;
+	for (const char *at = strchr(text, '\n'); at; at = strchr(at + 1, '\n'))
+		areas++;
+	if (!areas) {
+		finding_add(findings, "swap", FINDING_OK, "off");
+		return;
+	}
+	struct finding *f =
+	    finding_add(findings, "swap", FINDING_COSTS, "%ld area%s", areas, areas == 1 ? "" : "s");
+	finding_cost(f, "weights that were not used lately are read back from the disk (not measured)");
+	finding_fix(f, "swapoff -a, or MemorySwapMax=0 in the unit of tokenringd");
+}
+
+void doctor_memory(const struct doctor_host *host, struct findings *findings)
+{
+	examine_thp(host, findings);
+	examine_huge_pages(host, findings);
+	examine_gigantic_pages(host, findings);
+	examine_balancing(host, findings);
+	examine_swap(host, findings);
+}
