@@ -113,6 +113,14 @@ static int init_loop(struct daemon *daemon, char *why, size_t why_bytes)
 	return error;
 }
 
+static struct front_shares shares_of(const struct config *config)
+{
+	return (struct front_shares){
+	    .queue_per_uid = (uint32_t)config->max_queue_per_uid,
+	    .queue_per_tenant = (uint32_t)config->max_queue_per_tenant,
+	};
+}
+
 static int init_front(struct daemon *daemon, char *why, size_t why_bytes)
 {
 	struct front_config config = {
@@ -120,6 +128,7 @@ static int init_front(struct daemon *daemon, char *why, size_t why_bytes)
 	    .block_bytes = BLOCK_MEMORY_BYTES,
 	    .spin_ns = (uint64_t)daemon->config.spin_us * 1000,
 	    .client_stall_ns = (uint64_t)daemon->config.client_stall_ms * 1000000,
+	    .shares = shares_of(&daemon->config),
 	    .engine_wake = daemon->placement.separate ? loop_wake_engine : NULL,
 	    .engine = daemon->loop,
 	};
@@ -173,10 +182,18 @@ static enum segment_pages pages_of(const char *choice)
 	return strcmp(choice, "never") ? SEGMENT_PAGES_AUTO : SEGMENT_PAGES_NEVER;
 }
 
-static int init_server(struct daemon *daemon, char *why, size_t why_bytes)
+static enum server_access access_of(const char *choice)
+{
+	if (!strcmp(choice, "everyone"))
+		return SERVER_ACCESS_EVERYONE;
+	return strcmp(choice, "group") ? SERVER_ACCESS_LISTED : SERVER_ACCESS_GROUP;
+}
+
+static struct server_config server_config_of(struct daemon *daemon)
 {
 	const struct config *config = &daemon->config;
-	struct server_config server = {
+
+	return (struct server_config){
 	    .path = daemon->socket,
 	    .mode = (mode_t)config->socket_mode,
 	    .max_clients = (uint32_t)config->max_clients,
@@ -190,12 +207,19 @@ static int init_server(struct daemon *daemon, char *why, size_t why_bytes)
 	    .arena_bytes = (uint64_t)config->arena_bytes,
 	    .pages = pages_of(config->huge_pages),
 	    .epoch = daemon->epoch,
-	    .tenant_uids = config->tenant_uids.uid,
-	    .n_tenant_uids = config->tenant_uids.n,
+	    .access = access_of(config->access),
+	    .allowed_uids = config->allowed_uids,
+	    .allowed_gids = config->allowed_gids,
+	    .tenant_uids = config->tenant_uids,
 	    .status = daemon_status,
 	    .status_context = daemon,
 	    .notice = notice,
 	};
+}
+
+static int init_server(struct daemon *daemon, char *why, size_t why_bytes)
+{
+	struct server_config server = server_config_of(daemon);
 
 	return server_create(&daemon->server, &server, daemon->front, why, why_bytes);
 }
@@ -328,7 +352,15 @@ void daemon_describe(const struct daemon *daemon, char *text, size_t bytes)
 
 unsigned daemon_reload(struct daemon *daemon, const struct config *fresh, char *kept, size_t kept_bytes)
 {
-	return config_reload(&daemon->config, fresh, kept, kept_bytes);
+	struct config *config = &daemon->config;
+	unsigned changed = config_reload(config, fresh, kept, kept_bytes);
+	struct server_config server = server_config_of(daemon);
+	struct front_shares shares = shares_of(config);
+
+	front_reload(daemon->front, (uint64_t)config->spin_us * 1000,
+		     (uint64_t)config->client_stall_ms * 1000000, &shares);
+	server_reload(daemon->server, &server); /* without memory the old values stay */
+	return changed;
 }
 
 void daemon_drain(struct daemon *daemon, uint64_t drain_ms)

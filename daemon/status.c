@@ -58,6 +58,26 @@ static void close_object(struct json *json, const char *after)
 	put(json, "}%s", after);
 }
 
+/* How often each reason was counted, those that were. */
+static void put_reasons(struct json *json, const char *key, const shared_u64 *counters)
+{
+	static const char *const names[WIRE_REASON_LIMIT] = {
+#define X(number, name, error, sentence) [number] = #name,
+	    WIRE_REASONS(X)
+#undef X
+	};
+	unsigned any = 0;
+
+	put(json, "\"%s\":{", key);
+	for (unsigned i = 0; i < WIRE_REASON_LIMIT; i++) {
+		uint64_t n = load_relaxed_u64(&counters[i]);
+
+		if (names[i] && n)
+			put(json, "%s\"%s\":%" PRIu64, any++ ? "," : "", names[i], n);
+	}
+	put(json, "},");
+}
+
 static const char *state_name(const struct daemon *daemon, enum load_phase phase)
 {
 	static const char *const names[] = {"reading", "loading", "warming", "failed"};
@@ -128,6 +148,8 @@ static void put_requests(struct json *json, const struct daemon *daemon)
 	put_counter(json, "paused", &engine->paused);
 	put_counter(json, "served", &front->finished);
 	put_counter(json, "refused", &front->refused);
+	put_reasons(json, "refused_by_reason", front->refused_for);
+	put_reasons(json, "failed_by_reason", front->failed_for);
 	put_counter(json, "cancels", &front->cancels);
 	put_counter(json, "echoes", &front->echoes);
 	close_object(json, ",\"tokens\":{");
@@ -149,6 +171,8 @@ static void put_channels(struct json *json, const struct daemon *daemon)
 	put_counter(json, "open", &front->channels);
 	put_counter(json, "opened", &front->channels_opened);
 	put_counter(json, "ended", &front->channels_ended);
+	put_reasons(json, "ended_by_reason", front->ended_for);
+	put_reasons(json, "refused_by_reason", server_refused_for(daemon->server));
 	put_number(json, "bytes_each", daemon->channel_bytes);
 	put_number(json, "sq_slots", (uint64_t)daemon->config.sq_slots);
 	put_number(json, "cq_slots", (uint64_t)daemon->config.cq_slots);

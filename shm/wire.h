@@ -125,6 +125,9 @@ enum wire_finish {
 	X(22, NUMERIC, EDOM, "an activation is not a number, infinite or too large for the KV cache")     \
 	X(23, CLIENT_STALL, ENOBUFS, "the client did not consume its tokens in time")                     \
 	X(24, CANCELLED, ECANCELED, "the request was cancelled")                                          \
+	X(25, USER_QUEUE, EAGAIN, "this user's requests fill its share of the queue, max_queue_per_uid")  \
+	X(26, TENANT_QUEUE, EAGAIN, "this tenant's requests fill its share, max_queue_per_tenant")        \
+	X(27, USER_BLOCKS, EAGAIN, "prompts of this user fill its share of the memory for them")          \
 	X(32, ID_IN_USE, EPROTO, "the id's table index is in use")                                        \
 	X(33, ID_INDEX, EPROTO, "the id's table index is not below max_inflight")                         \
 	X(34, ID_ORDER, EPROTO, "the id does not rise")                                                   \
@@ -138,13 +141,16 @@ enum wire_finish {
 	X(42, NO_MEMORY, ENOMEM, "the daemon has no memory for another channel")                          \
 	X(43, PEER_GONE, ECONNRESET, "the peer's process is gone")                                        \
 	X(44, MEMORY_LIMIT, EDQUOT, "channels of this user's processes already hold the memory allowed")  \
-	X(45, BAD_COMPLETION, EPROTO, "the daemon published an answer that does not add up")
+	X(45, BAD_COMPLETION, EPROTO, "the daemon published an answer that does not add up")              \
+	X(46, USER_DENIED, EACCES, "configuration does not let this user connect; see access")
 
 enum wire_reason {
 #define X(number, name, error, sentence) WIRE_REASON_##name = number,
 	WIRE_REASONS(X)
 #undef X
 };
+
+enum { WIRE_REASON_LIMIT = 64 }; /* all numbers lie below it: the size of tables by reason */
 
 /* A submission slot as plain bytes, the copy that the daemon validates. C */
 struct wire_submission {

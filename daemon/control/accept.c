@@ -34,8 +34,6 @@ static uint32_t check_limits(const struct server *server, uint32_t uid)
 {
 	uint32_t channels = 0, half_open = 0;
 
-	if (uid == UNMAPPED_UID)
-		return WIRE_REASON_UNMAPPED_UID;
 	if (server->n_connections >= server->config.max_clients)
 		return WIRE_REASON_TOO_MANY_CHANNELS;
 	for (const struct connection *at = server->connections; at; at = at->next) {
@@ -51,13 +49,56 @@ static uint32_t check_limits(const struct server *server, uint32_t uid)
 	return WIRE_REASON_NONE;
 }
 
+static uint32_t check_peer(const struct server *server, int fd, const struct ucred *peer)
+{
+	if (peer->uid == UNMAPPED_UID)
+		return WIRE_REASON_UNMAPPED_UID;
+	if (!access_allowed(server, fd, peer))
+		return WIRE_REASON_USER_DENIED;
+	return check_limits(server, peer->uid);
+}
+
+static struct user *user_join(struct server *server, uint32_t uid)
+{
+	struct user *user = server->users;
+
+	while (user && user->uid != uid)
+		user = user->next;
+	if (!user) {
+		user = calloc(1, sizeof *user);
+		if (!user)
+			return NULL;
+		user->uid = uid;
+		user->next = server->users;
+		server->users = user;
+	}
+	user->n_connections++;
+	return user;
+}
+
+void user_leave(struct server *server, struct user *user)
+{
+	struct user **link = &server->users;
+
+	if (--user->n_connections)
+		return;
+	while (*link != user)
+		link = &(*link)->next;
+	*link = user->next;
+	free(user);
+}
+
 static struct connection *add_connection(struct server *server, int fd, const struct ucred *peer, int process)
 {
 	struct connection *connection = calloc(1, sizeof *connection);
+	struct user *user = connection ? user_join(server, peer->uid) : NULL;
 
-	if (!connection)
+	if (!user) {
+		free(connection);
 		return NULL;
+	}
 	connection->server = server;
+	connection->user = user;
 	connection->fd = fd;
 	connection->process_fd = process;
 	connection->uid = peer->uid;
@@ -72,10 +113,16 @@ static struct connection *add_connection(struct server *server, int fd, const st
 	return connection;
 }
 
+void count_refused(struct server *server, uint32_t reason)
+{
+	add_relaxed_u64(&server->refused_for[reason], 1);
+}
+
 static void refuse_client(struct server *server, int fd, const struct ucred *peer, uint32_t reason)
 {
 	server_notice(server, "refused process %d of user %u: %s", peer->pid, peer->uid,
 		      end_sentence(reason));
+	count_refused(server, reason);
 	send_end(fd, reason);
 	close_socket(server, fd);
 }
@@ -92,7 +139,7 @@ static void admit_client(struct server *server, int fd)
 		close_socket(server, fd);
 		return;
 	}
-	reason = check_limits(server, peer.uid);
+	reason = check_peer(server, fd, &peer);
 	if (reason) {
 		refuse_client(server, fd, &peer, reason);
 		return;

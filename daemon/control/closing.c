@@ -182,6 +182,7 @@ static void bury(struct server *server, struct connection *connection)
 		close(connection->process_fd);
 	}
 	channel_free(connection->channel);
+	user_leave(server, connection->user);
 	free(connection->incoming.data);
 	free(connection->outgoing.data);
 	free(connection);
@@ -200,6 +201,7 @@ void connections_bury(struct server *server)
 
 void connection_drop(struct connection *connection, uint32_t reason)
 {
+	count_refused(connection->server, reason);
 	send_end_once(connection, reason);
 	close_connection_socket(connection);
 	connection->state = CONNECTION_DEAD;
@@ -215,6 +217,13 @@ void connection_end(struct connection *connection, uint32_t reason)
 
 static void note_end(struct connection *connection, uint32_t reason)
 {
+	uint32_t refused = load_relaxed_u32(&connection->channel->n_refused);
+
+	if (refused)
+		server_notice(connection->server,
+			      "refused %u requests of a channel of process %d of user %u; the last: %s",
+			      refused, connection->pid, connection->uid,
+			      end_sentence(load_relaxed_u32(&connection->channel->last_refusal)));
 	if (reason != WIRE_REASON_PEER_GONE && reason != WIRE_REASON_SHUTDOWN &&
 	    reason != WIRE_REASON_MODEL_FAILED)
 		server_notice(connection->server, "ended the channel of process %d of user %u: %s",

@@ -15,6 +15,13 @@
 	  "Unix socket to listen on; empty: /run/tokenring/socket if that folder may be written, else "      \
 	  "$XDG_RUNTIME_DIR/tokenring/socket")                                                               \
 	X(octal, socket_mode, "", 0, 0777, "0660", "", 0, "permissions of the socket: who may connect")      \
+	X(choice, access, "", 0, 0, "group", "listed|group|everyone", 1,                                     \
+	  "who may connect, of those whom socket_mode lets in: listed: the daemon's own user, root, and "    \
+	  "who is in allowed_uids or allowed_gids; group: also members of the group that owns the socket")   \
+	X(uids, allowed_uids, "", 0, 64, "", "", 1,                                                          \
+	  "users who may connect, by number, such as 991,1000; others need access")                          \
+	X(uids, allowed_gids, "", 0, 64, "", "", 1,                                                          \
+	  "groups whose members may connect, by number; others need access")                                 \
 	X(choice, backend, "", 0, 0, "cpu", "cpu|ref-int8|ref-f32", 0,                                       \
 	  "what computes: the fast kernels, or the slow scalar references that define the arithmetic")       \
 	X(choice, numerics, "", 0, 0, "exact", "exact", 0,                                                   \
@@ -55,6 +62,12 @@
 	X(number, max_batch_sequences, "requests", 1, 4096, "32", "", 0, "requests that share a step")       \
 	X(number, max_queue, "requests", 1, 1048576, "1024", "", 0,                                          \
 	  "requests that may wait or run, all clients together; more are refused")                           \
+	X(number, max_queue_per_uid, "requests", 0, 1048576, "0", "", 1,                                     \
+	  "requests of one user that may wait or run, and its share of the memory for their prompts; 0: "    \
+	  "three quarters of max_queue")                                                                     \
+	X(number, max_queue_per_tenant, "requests", 0, 1048576, "0", "", 1,                                  \
+	  "requests that may wait or run for one tenant whom a user of tenant_uids names; 0: a quarter of "  \
+	  "max_queue")                                                                                       \
 	X(number, max_step_us, "microseconds", 100, 60000000, "50000", "", 0,                                \
 	  "bound on the time that one step takes")                                                           \
 	X(number, max_clients, "channels", 1, 65536, "512", "", 0, "channels open at once")                  \

@@ -33,14 +33,6 @@ static int send_offer(const struct connection *connection)
 	return sendmsg(connection->fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-static bool may_name_tenants(const struct server *server, uint32_t uid)
-{
-	for (uint32_t i = 0; i < server->config.n_tenant_uids; i++)
-		if (server->config.tenant_uids[i] == uid)
-			return true;
-	return false;
-}
-
 static int make_channel(struct connection *connection, char *why, size_t why_bytes)
 {
 	struct server *server = connection->server;
@@ -59,7 +51,8 @@ static int make_channel(struct connection *connection, char *why, size_t why_byt
 		return error;
 	channel->number = server->next_number++;
 	channel->uid = connection->uid;
-	channel->may_name_tenants = may_name_tenants(server, connection->uid);
+	channel->account = &connection->user->account;
+	channel->may_name_tenants = access_may_name_tenants(server, connection->uid);
 	channel->peek_first = !server->listener.descriptors_refused;
 	channel->fd = connection->fd;
 	channel->connection = connection;

@@ -91,17 +91,9 @@ static void follow_all(struct server *server)
 		connection_follow(at);
 }
 
-static void free_config(struct server_config *config)
-{
-	if (config)
-		free((void *)config->tenant_uids);
-	free(config);
-}
-
 static void take_reload(struct server *server)
 {
 	struct server_config *fresh, *config = &server->config;
-	const uint32_t *uids = config->tenant_uids;
 
 	pthread_mutex_lock(&server->reload_lock);
 	fresh = server->reload;
@@ -114,10 +106,11 @@ static void take_reload(struct server *server)
 	config->max_half_open_per_uid = fresh->max_half_open_per_uid;
 	config->memory_per_uid_bytes = fresh->memory_per_uid_bytes;
 	config->map_timeout_ms = fresh->map_timeout_ms;
+	config->access = fresh->access;
+	config->allowed_uids = fresh->allowed_uids;
+	config->allowed_gids = fresh->allowed_gids;
 	config->tenant_uids = fresh->tenant_uids;
-	config->n_tenant_uids = fresh->n_tenant_uids;
-	fresh->tenant_uids = uids;
-	free_config(fresh);
+	free(fresh);
 }
 
 static void handle(struct server *server, const struct watch *watch, uint32_t events)
@@ -212,21 +205,6 @@ static void wake(struct server *server)
 
 /* ---- its life ---- */
 
-static int copy_config(struct server_config *ret, const struct server_config *config)
-{
-	size_t bytes = config->n_tenant_uids * sizeof *config->tenant_uids;
-	uint32_t *uids = malloc(bytes ? bytes : 1);
-
-	if (!uids)
-		return -ENOMEM;
-	if (bytes)
-		memcpy(uids, config->tenant_uids, bytes);
-	*ret = *config;
-	ret->path = NULL; /* the listener has its own */
-	ret->tenant_uids = uids;
-	return 0;
-}
-
 static int open_descriptors(struct server *server)
 {
 	server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -249,9 +227,9 @@ static int build(struct server *server, const struct server_config *config, char
 			 config->sq_slots, config->cq_slots, config->max_inflight);
 		return error;
 	}
-	error = copy_config(&server->config, config);
-	if (error == 0)
-		error = open_descriptors(server);
+	server->config = *config;
+	server->config.path = NULL; /* the listener has its own */
+	error = open_descriptors(server);
 	if (error < 0) {
 		snprintf(why, why_bytes, "cannot prepare the control thread: %s", strerror(-error));
 		return error;
@@ -310,17 +288,19 @@ int server_reload(struct server *server, const struct server_config *config)
 
 	if (!fresh)
 		return -ENOMEM;
-	if (copy_config(fresh, config) < 0) {
-		free(fresh);
-		return -ENOMEM;
-	}
+	*fresh = *config;
 	pthread_mutex_lock(&server->reload_lock);
 	before = server->reload;
 	server->reload = fresh;
 	pthread_mutex_unlock(&server->reload_lock);
-	free_config(before);
+	free(before);
 	wake(server);
 	return 0;
+}
+
+const shared_u64 *server_refused_for(const struct server *server)
+{
+	return server->refused_for;
 }
 
 void server_close_listener(struct server *server)
@@ -356,8 +336,7 @@ void server_free(struct server *server)
 		close(server->epoll_fd);
 	if (server->wake_fd >= 0)
 		close(server->wake_fd);
-	free_config(server->reload);
+	free(server->reload);
 	pthread_mutex_destroy(&server->reload_lock);
-	free((void *)server->config.tenant_uids);
 	free(server);
 }

@@ -10,6 +10,7 @@
 
 #include <sys/types.h>
 
+#include "daemon/control/config.h"
 #include "daemon/engine/front.h"
 #include "shm/segment.h"
 
@@ -28,6 +29,13 @@ struct server_model {
 	void *context;
 };
 
+/* Who may connect; the daemon's own user and root always may. */
+enum server_access {
+	SERVER_ACCESS_LISTED, /* and who is in allowed_uids or allowed_gids */
+	SERVER_ACCESS_GROUP,  /* and members of the group that owns the socket */
+	SERVER_ACCESS_EVERYONE,
+};
+
 struct server_config {
 	const char *path; /* of the socket; copied */
 	mode_t mode;      /* of the socket */
@@ -40,8 +48,9 @@ struct server_config {
 	uint64_t first_index;   /* 0 except in tests of the wrap */
 	bool allow_descriptors; /* tests: as on a kernel before 6.16, which lets clients pass descriptors */
 	uint64_t epoch;
-	const uint32_t *tenant_uids; /* (n_tenant_uids) may name tenants; copied */
-	uint32_t n_tenant_uids;
+	enum server_access access;
+	struct config_uids allowed_uids, allowed_gids;
+	struct config_uids tenant_uids; /* may name tenants */
 	/* Writes one JSON object, returns its length (< capacity) or a negative errno. Control thread. */
 	int (*status)(void *context, char *json, size_t capacity);
 	void *status_context;
@@ -64,9 +73,13 @@ int server_start(struct server *server);
 void server_set_model(struct server *server, const struct server_model *model);
 
 /* Takes new values of max_clients (never more than the front's), max_clients_per_uid, max_half_open_per_uid,
- * memory_per_uid_bytes, map_timeout_ms and tenant_uids; the rest of `config` is ignored. For clients that
- * connect later. Any thread. -ENOMEM. */
+ * memory_per_uid_bytes, map_timeout_ms, access, allowed_uids, allowed_gids and tenant_uids; the rest of
+ * `config` is ignored. For clients that connect later. Any thread. -ENOMEM. */
 int server_reload(struct server *server, const struct server_config *config);
+
+/* How many connections were refused before they had a live channel, by enum wire_reason
+ * (WIRE_REASON_LIMIT). Any thread. */
+const shared_u64 *server_refused_for(const struct server *server);
 
 /* Accepts nobody any more; the channels live on. Call before front_drain. Any thread. */
 void server_close_listener(struct server *server);

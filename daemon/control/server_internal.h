@@ -1,12 +1,13 @@
-/* What the files of the control thread share: server.c (its life and its loop), accept.c (who may connect),
- * handshake.c (from a connection to a live channel), closing.c (and back), message.c (control messages),
- * answer.c (what they ask for), reply.c (what goes back).
+/* What the files of the control thread share: server.c (its life and its loop), accept.c (who may connect:
+ * access.c, and limits), handshake.c (from a connection to a live channel), closing.c (and back), message.c
+ * (control messages), answer.c (what they ask for), reply.c (what goes back).
  *
  * Thread rule: the control thread, save what server.h says. */
 #ifndef TOKENRING_DAEMON_CONTROL_SERVER_INTERNAL_H
 #define TOKENRING_DAEMON_CONTROL_SERVER_INTERNAL_H
 
 #include <pthread.h>
+#include <sys/socket.h>
 
 #include "daemon/control/listener.h"
 #include "daemon/control/server.h"
@@ -47,8 +48,16 @@ struct outgoing {
 	bool active;         /* something is left to send; no further request is looked at */
 };
 
+/* A user who has connections; the front counts in `account` what its channels have in use. */
+struct user {
+	struct user *next;
+	uint32_t uid, n_connections;
+	struct account account;
+};
+
 struct connection {
 	struct server *server;
+	struct user *user;
 	struct connection *next, *previous;
 	enum connection_state state;
 	int fd, process_fd; /* -1: closed */
@@ -82,6 +91,7 @@ struct server {
 	struct watch listener_watch, wake_watch;
 	struct connection *connections;
 	struct ghost *ghosts;
+	struct user *users;
 	uint32_t n_connections, next_number;
 	bool listening;
 	uint64_t listen_again_ns; /* 0: not paused for want of descriptors */
@@ -91,6 +101,7 @@ struct server {
 	bool started;
 
 	/* ---- shared ---- */
+	shared_u64 refused_for[WIRE_REASON_LIMIT];
 	shared_u32 stopping, deaf;
 	pthread_mutex_t reload_lock;
 	struct server_config *reload; /* under the lock: not taken over yet */
@@ -104,8 +115,20 @@ const struct server_model *server_model_now(const struct server *server);
 int server_watch(struct server *server, int fd, uint32_t events, struct watch *watch);
 void server_unwatch(struct server *server, int fd);
 
+/* ---- access.c ---- */
+
+/* Whether configuration lets the peer connect at all. */
+bool access_allowed(const struct server *server, int fd, const struct ucred *peer);
+bool access_may_name_tenants(const struct server *server, uint32_t uid);
+
 /* ---- accept.c ---- */
 void accept_clients(struct server *server);
+
+/* Counts a connection that gets no live channel. */
+void count_refused(struct server *server, uint32_t reason);
+
+/* Forgets the user with its last connection. */
+void user_leave(struct server *server, struct user *user);
 
 /* ---- handshake.c ---- */
 

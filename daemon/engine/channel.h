@@ -34,6 +34,13 @@ struct block_copy {
 	uint64_t offset; /* from the channel's start */
 };
 
+/* What one user has in use, over all its channels. The control thread makes it, with the user's first
+ * channel, and frees it after the last has been returned; the front alone reads and writes it between. */
+struct account {
+	uint32_t n_requests;
+	uint64_t block_bytes;
+};
+
 struct channel {
 	/* ---- the front's, hot ---- */
 	struct ring_reader submissions;
@@ -57,6 +64,7 @@ struct channel {
 	uint32_t number;        /* for the engine's statistics */
 	uint64_t block_bytes;   /* of the front's private memory, in use; at most the arena's */
 	struct block_copy copy;
+	struct account *account; /* of its user */
 
 	/* ---- fixed before front_attach ---- */
 	uint32_t uid;
@@ -76,7 +84,8 @@ struct channel {
 	shared_u32 returned;         /* release; 1: the front and the engine hold nothing of it */
 	shared_u32 end_taken;        /* release; 1: a front_end_channel was seen */
 	shared_u32 wakes_asked;      /* release; counts wakes that the control thread must do */
-	struct queue mailbox;        /* control messages, front to control thread */
+	shared_u32 n_refused, last_refusal; /* requests, and the reason of the last */
+	struct queue mailbox;               /* control messages, front to control thread */
 
 	void *connection; /* the control thread's own */
 };

@@ -38,6 +38,9 @@ void deliver_refusal(struct front *front, struct channel *channel, uint64_t id, 
 
 	deliver(front, channel, &answer);
 	count(&front->counts.refused, 1);
+	count(&front->counts.refused_for[refusal->reason], 1);
+	store_relaxed_u32(&channel->last_refusal, refusal->reason);
+	store_relaxed_u32(&channel->n_refused, load_relaxed_u32(&channel->n_refused) + 1);
 }
 
 /* ---- streams ---- */
@@ -117,6 +120,8 @@ static void place_final(struct front *front, uint32_t request)
 	take_tokens(pending, &slot);
 	count(&front->counts.tokens, slot.n_tok);
 	note_finish(front);
+	if (event->reason)
+		count(&front->counts.failed_for[event->reason], 1);
 	request_release(front, request);
 	deliver(front, channel, &slot);
 }

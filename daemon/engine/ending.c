@@ -18,6 +18,7 @@ uint32_t request_take(struct front *front, struct channel *channel, const struct
 	pending->index = slot->id & 0xffff;
 	pending->turn = front->turn;
 	pending->block_bytes = 0;
+	pending->tenant = NOWHERE;
 	pending->blocked_since_ns = 0;
 	pending->first_unplaced = pending->n_unplaced = pending->reply_bytes = 0;
 	pending->previous = CHANNEL_NO_REQUEST;
@@ -27,6 +28,7 @@ uint32_t request_take(struct front *front, struct channel *channel, const struct
 	channel->first_request = request;
 	channel->table[pending->index] = request;
 	channel->n_in_flight++;
+	channel->account->n_requests++;
 	front_request(front, request)->index = request;
 	front_request(front, request)->channel = channel->number;
 	store_relaxed_u64(&front->counts.in_flight, front->n_requests);
@@ -74,7 +76,11 @@ void request_release(struct front *front, uint32_t request)
 	if (pending->block_bytes) {
 		arena_give(&front->blocks, pending->unit);
 		channel->block_bytes -= pending->block_bytes;
+		channel->account->block_bytes -= pending->block_bytes;
 	}
+	if (pending->tenant != NOWHERE)
+		tenants_leave(&front->tenants, pending->tenant);
+	channel->account->n_requests--;
 	pending->channel = NULL;
 	pending->state = PENDING_FREE;
 	pending->next = front->first_free;
@@ -133,6 +139,7 @@ static void finish_held(struct front *front, uint32_t request, uint32_t finish, 
 	    .since = deliver_since(front, request),
 	};
 
+	count(&front->counts.failed_for[reason], 1);
 	request_release(front, request);
 	deliver(front, channel, &slot);
 }
@@ -198,6 +205,7 @@ static void bury(struct front *front, struct channel *channel)
 	sockets_forget(front, channel);
 	end_requests(front, channel);
 	count(&front->counts.channels_ended, 1);
+	count(&front->counts.ended_for[channel->doomed], 1);
 	/* Release: pairs with the control thread's acquire, which may then close the socket. */
 	store_release_u32(&channel->ended_reason, channel->doomed);
 	front->control_wanted = true;

@@ -74,6 +74,8 @@ static int allocate_tables(struct front *front)
 		front->pending[i].next = i + 1 < requests ? i + 1 : NOWHERE;
 		front->pending[i].place = NOWHERE;
 	}
+	if (tenants_init(&front->tenants, requests) < 0)
+		return -ENOMEM;
 	/* An attach and an end for each channel. */
 	return queue_init(&front->messages, power_of_two(2 * clients), sizeof(struct front_message));
 }
@@ -148,7 +150,7 @@ int front_create(struct front **ret, const struct front_config *config, struct e
 	front->link = link;
 	front->epoll_fd = front->wake_fd = front->control_fd = -1;
 	front->turns_to_clock = 1;
-	front_reload(front, config->spin_ns, config->client_stall_ns);
+	front_reload(front, config->spin_ns, config->client_stall_ns, &config->shares);
 	error = build(front, why, why_bytes);
 	if (error < 0) {
 		front_free(front);
@@ -169,6 +171,7 @@ void front_free(struct front *front)
 	if (front->block_memory)
 		munmap(front->block_memory, front->config.block_bytes);
 	arena_destroy(&front->blocks);
+	tenants_destroy(&front->tenants);
 	queue_free(&front->messages);
 	free(front->held.items);
 	free(front->outbox.items);
@@ -399,8 +402,18 @@ unsigned front_turn(struct front *front)
 
 /* ---- what other threads ask ---- */
 
-void front_reload(struct front *front, uint64_t spin_ns, uint64_t client_stall_ns)
+static uint32_t share_or(uint32_t asked, uint64_t otherwise)
 {
+	return asked ? asked : otherwise ? (uint32_t)otherwise : 1;
+}
+
+void front_reload(struct front *front, uint64_t spin_ns, uint64_t client_stall_ns,
+		  const struct front_shares *shares)
+{
+	uint64_t requests = front->link->n_requests;
+
+	store_relaxed_u32(&front->queue_per_uid, share_or(shares->queue_per_uid, requests * 3 / 4));
+	store_relaxed_u32(&front->queue_per_tenant, share_or(shares->queue_per_tenant, requests / 4));
 	store_relaxed_u64(&front->spin_ns, spin_ns);
 	store_relaxed_u64(&front->client_stall_ns, client_stall_ns);
 }

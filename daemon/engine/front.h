@@ -20,11 +20,18 @@
 struct channel;
 struct front;
 
+/* What one user may take of what all share; 0: the default of the option. */
+struct front_shares {
+	uint32_t queue_per_uid;    /* requests; of the memory for blocks a user gets the same share */
+	uint32_t queue_per_tenant; /* requests of one tenant that a user names */
+};
+
 struct front_config {
 	uint32_t max_clients;     /* channels at once; sizes the tables */
 	uint64_t block_bytes;     /* private memory for the request blocks in flight, all channels together */
 	uint64_t spin_ns;         /* front_idle polls this long after the last activity before it sleeps */
 	uint64_t client_stall_ns; /* a request whose tokens find no room this long is ended */
+	struct front_shares shares;
 	/* Wakes an engine that has a thread of its own: called in front_turn after commands were pushed. NULL
 	 * when the engine shares the front's thread. */
 	void (*engine_wake)(void *engine);
@@ -36,6 +43,10 @@ struct front_counts {
 	shared_u64 channels, in_flight, held; /* now; held: waiting for a model that loads */
 	shared_u64 picked_up, echoes, submitted, refused, finished, tokens, cancels;
 	shared_u64 channels_opened, channels_ended, wakes, slow_wakes, sleeps;
+	/* By enum wire_reason: channels that ended, requests that were refused, and that ended with an error.
+	 */
+	shared_u64 ended_for[WIRE_REASON_LIMIT], refused_for[WIRE_REASON_LIMIT],
+	    failed_for[WIRE_REASON_LIMIT];
 };
 
 /* Allocates everything that the front will ever use. `link` is initialised and outlives the front. -ENOMEM,
@@ -68,8 +79,9 @@ void front_drain(struct front *front, uint64_t deadline_ns);
 /* Whether a drain is complete: no channel and no request is left. Any thread. */
 bool front_drained(const struct front *front);
 
-/* Takes new values of two options. Any thread. */
-void front_reload(struct front *front, uint64_t spin_ns, uint64_t client_stall_ns);
+/* Takes new values of the options. Any thread. */
+void front_reload(struct front *front, uint64_t spin_ns, uint64_t client_stall_ns,
+		  const struct front_shares *shares);
 
 const struct front_counts *front_counts(const struct front *front);
 

@@ -9,6 +9,7 @@
 
 #include "daemon/engine/channel.h"
 #include "daemon/engine/front.h"
+#include "daemon/engine/tenants.h"
 #include "shm/arena.h"
 
 enum {
@@ -51,6 +52,7 @@ struct pending {
 	uint32_t place;                      /* in front->held or front->outbox; NOWHERE */
 	uint64_t turn;                       /* of pickup */
 	uint32_t unit, block_bytes;          /* private memory of the block; bytes 0: none */
+	uint32_t tenant;                     /* in front->tenants; NOWHERE: its user names none */
 	uint64_t blocked_since_ns;           /* tokens found no room; 0: not blocked */
 	uint32_t first_unplaced, n_unplaced; /* token indices of the stream */
 	uint32_t reply_bytes;                /* of the last token's event */
@@ -88,6 +90,7 @@ struct front {
 	uint32_t first_free;     /* chain through pending.next */
 	uint32_t n_requests;     /* not free */
 	struct request_list held, outbox;
+	struct tenants tenants;
 	struct arena blocks;
 	uint8_t *block_memory;
 
@@ -112,6 +115,7 @@ struct front {
 	shared_u64 drain_deadline_ns; /* 0: no drain */
 	shared_u32 drained;
 	shared_u64 spin_ns, client_stall_ns;
+	shared_u32 queue_per_uid, queue_per_tenant;
 	_Alignas(64) struct front_counts counts;
 
 	struct control_envelope envelope; /* a message on its way to a mailbox */
@@ -157,6 +161,19 @@ unsigned pickup_channel(struct front *front, struct channel *channel);
 
 /* The model became ready or failed, or time passed: submits, refuses or leaves each held request. */
 unsigned pickup_held(struct front *front);
+
+/* ---- share.c ---- */
+
+/* Refuses with the time after which it may be worth another try; returns false. */
+bool refuse_for_now(const struct front *front, uint32_t reason, uint64_t asked, uint64_t limit,
+		    struct refusal *ret_refusal);
+
+/* Whether the user may have one request more, a block of so many bytes more, and the request's tenant one
+ * request more, which is then counted. */
+bool share_of_queue(const struct front *front, const struct account *account, struct refusal *ret_refusal);
+bool share_of_blocks(const struct front *front, const struct account *account, uint32_t bytes,
+		     struct refusal *ret_refusal);
+bool share_of_tenant(struct front *front, uint32_t request, struct refusal *ret_refusal);
 
 /* ---- deliver.c ---- */
 

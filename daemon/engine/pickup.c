@@ -3,26 +3,12 @@
  * Everything here is about bytes that a hostile process may change at any moment: each is read once. */
 #include "daemon/engine/front_internal.h"
 
-enum { RETRY_LEAST_NS = 1000000 };
-
 static const struct engine_limits *limits_if_ready(const struct front *front)
 {
 	const struct engine_limits *limits = &front->link->limits;
 
 	/* Acquire: pairs with the engine's release; the other limits are visible with READY. */
 	return load_acquire_u32(&limits->state) == WIRE_MODEL_READY ? limits : NULL;
-}
-
-/* When a place may come free: one request's end away, on average. */
-static uint64_t retry_ns(const struct front *front)
-{
-	return front->finish_gap_ns > RETRY_LEAST_NS ? front->finish_gap_ns : RETRY_LEAST_NS;
-}
-
-static void refuse_full(struct front *front, uint64_t asked, uint64_t limit, struct refusal *ret_refusal)
-{
-	refuse(ret_refusal, WIRE_REASON_QUEUE_FULL, asked, limit);
-	ret_refusal->retry_ns = retry_ns(front);
 }
 
 /* What holds for every operation and needs the channel or the clock. */
@@ -96,7 +82,8 @@ static void submit_or_hold(struct front *front, uint32_t request)
 			break;
 		if (submit(front, request))
 			return;
-		refuse_full(front, front->n_requests, front->link->n_requests, &refusal);
+		refuse_for_now(front, WIRE_REASON_QUEUE_FULL, front->n_requests, front->link->n_requests,
+			       &refusal);
 		break;
 	case WIRE_MODEL_LOADING:
 		pending->state = PENDING_HELD;
@@ -192,15 +179,16 @@ static bool begin_copy(struct front *front, struct channel *channel, uint32_t re
 	struct pending *pending = &front->pending[request];
 	struct wire_block head;
 
-	if (!read_head(front, channel, slot, &head, ret_refusal))
+	if (!read_head(front, channel, slot, &head, ret_refusal) ||
+	    !share_of_blocks(front, channel->account, head.bytes, ret_refusal))
 		return false;
 	pending->unit = arena_take(&front->blocks, (head.bytes + BLOCK_UNIT_BYTES - 1) / BLOCK_UNIT_BYTES);
-	if (pending->unit == ARENA_NONE) {
-		refuse_full(front, head.bytes, front->config.block_bytes, ret_refusal);
-		return false;
-	}
+	if (pending->unit == ARENA_NONE)
+		return refuse_for_now(front, WIRE_REASON_QUEUE_FULL, head.bytes, front->config.block_bytes,
+				      ret_refusal);
 	pending->block_bytes = head.bytes;
 	channel->block_bytes += head.bytes;
+	channel->account->block_bytes += head.bytes;
 	memcpy(private_block(front, request), &head, sizeof head);
 	channel->copy = (struct block_copy){
 	    .request = request,
@@ -224,9 +212,9 @@ static void finish_copy(struct front *front, struct channel *channel)
 	channel->copy.request = CHANNEL_NO_REQUEST;
 	if (front->draining)
 		refuse(&refusal, drain_reason(front), 0, 0);
-	else
-		block_parse(private_block(front, index), channel->copy.bytes, &context, request, &reply_off,
-			    &refusal);
+	else if (block_parse(private_block(front, index), channel->copy.bytes, &context, request, &reply_off,
+			     &refusal))
+		share_of_tenant(front, index, &refusal);
 	if (refusal.reason) {
 		refuse_request(front, index, &refusal);
 		return;
@@ -280,11 +268,12 @@ static bool take_request(struct front *front, struct channel *channel, const str
 
 	if (load_acquire_u32(&front->link->limits.state) == WIRE_MODEL_FAILED)
 		return refuse(ret_refusal, WIRE_REASON_MODEL_FAILED, 0, 0);
-	index = request_take(front, channel, slot);
-	if (index == NOWHERE) {
-		refuse_full(front, front->n_requests, front->link->n_requests, ret_refusal);
+	if (!share_of_queue(front, channel->account, ret_refusal))
 		return false;
-	}
+	index = request_take(front, channel, slot);
+	if (index == NOWHERE)
+		return refuse_for_now(front, WIRE_REASON_QUEUE_FULL, front->n_requests,
+				      front->link->n_requests, ret_refusal);
 	pending = &front->pending[index];
 	fill_common(front, channel, slot, front_request(front, index));
 	if (slot->block) {

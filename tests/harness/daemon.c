@@ -66,6 +66,7 @@ void test_daemon_init(struct test_daemon *daemon)
 	    .block_bytes = 16 << 20,
 	    .spin_ns = 50000,
 	    .client_stall_ns = 200000000,
+	    .shares = {UINT32_MAX, UINT32_MAX}, /* tests run as one user */
 	};
 	daemon->server_config = (struct server_config){
 	    .mode = 0600,

@@ -123,6 +123,12 @@ static bool step(struct fake_engine *engine, uint32_t index)
 		finish(engine, index, &event);
 		return true;
 	}
+	if (load_relaxed_u32(&engine->fails)) {
+		event.finish = WIRE_FINISH_ERROR;
+		event.reason = load_relaxed_u32(&engine->fails);
+		finish(engine, index, &event);
+		return true;
+	}
 	if (load_relaxed_u32(&engine->paused) || undelivered >= REQUEST_UNDELIVERED_MAX)
 		return false;
 	if (request->op == WIRE_OP_SCORE) {

@@ -52,7 +52,9 @@ static enum exit_code complain_open(const char *socket, int error)
 				at);
 	case EACCES:
 	case EPERM:
-		return complain("this user may not open %s; join the group that owns it", at);
+		return complain("this user may not open %s; join the group that owns it, or see the option "
+				"access of the daemon",
+				at);
 	default:
 		return complain("cannot connect to %s: %s", at, strerror(-error));
 	}
