@@ -18,7 +18,7 @@ enum { STARTING, READY, FAILED };
 static struct {
 	_Alignas(64) unsigned char stack[STACK_BYTES];
 	shared_u32 state;
-	pid_t daemon;
+	pid_t daemon, pid; /* pid: of the keeper; 0: none */
 } keeper;
 
 /* Runs in the daemon's memory and with the main thread's errno: nothing but system calls, none of which may
@@ -30,10 +30,12 @@ static int keep(void *nothing)
 	long error = syscall(SYS_rt_sigprocmask, SIG_BLOCK, &all, NULL, SIGNALS_BYTES);
 
 	error |= syscall(SYS_close_range, 0, UINT32_MAX, 0);
-	/* Not PR_SET_PDEATHSIG, which comes when the main thread ends, before the last thread has closed the
-	 * sockets. */
-	gone.fd = (int)syscall(SYS_pidfd_open, keeper.daemon, 0);
+	/* A stopped keeper would hold the memory of a dead daemon for ever. What it waits for is something
+	 * else, as the signal comes when the main thread ends, before the last thread has closed the sockets.
+	 */
+	error |= syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGCONT, 0, 0, 0);
 	syscall(SYS_prctl, PR_SET_NAME, "tokenringd-keep", 0, 0, 0);
+	gone.fd = (int)syscall(SYS_pidfd_open, keeper.daemon, 0);
 	if (gone.fd < 0)
 		error = -1;
 	/* Release: pairs with the acquire in keeper_start; errno is the main thread's own again. */
@@ -50,22 +52,35 @@ int keeper_start(void)
 
 	keeper.daemon = getpid();
 	store_relaxed_u32(&keeper.state, STARTING);
-	/* No exit signal: nobody waits for it but keeper_stop. */
-	pid = clone(keep, keeper.stack + sizeof keeper.stack, CLONE_VM, NULL);
+	pid = clone(keep, keeper.stack + sizeof keeper.stack, CLONE_VM | SIGCHLD, NULL);
 	if (pid < 0)
 		return -errno;
-	while (load_acquire_u32(&keeper.state) == STARTING)
+	while (load_acquire_u32(&keeper.state) == STARTING && waitpid(pid, NULL, WNOHANG) == 0)
 		sched_yield();
-	if (load_relaxed_u32(&keeper.state) == READY)
-		return pid;
-	waitpid(pid, NULL, __WALL);
+	if (load_acquire_u32(&keeper.state) == READY) {
+		keeper.pid = pid;
+		return 0;
+	}
+	waitpid(pid, NULL, 0);
 	return -ENOSYS;
 }
 
-void keeper_stop(int pid)
+int keeper_tend(void)
 {
-	if (pid <= 0)
+	int error;
+
+	if (keeper.pid == 0 || waitpid(keeper.pid, NULL, WNOHANG) != keeper.pid)
+		return 0;
+	keeper.pid = 0;
+	error = keeper_start();
+	return error < 0 ? error : 1;
+}
+
+void keeper_stop(void)
+{
+	if (keeper.pid == 0)
 		return;
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, __WALL);
+	kill(keeper.pid, SIGKILL);
+	waitpid(keeper.pid, NULL, 0);
+	keeper.pid = 0;
 }

@@ -36,15 +36,18 @@ static int fail(const char *why)
 
 static void block_signals(sigset_t *set)
 {
-	struct sigaction ignore = {.sa_handler = SIG_IGN};
+	struct sigaction ignore = {.sa_handler = SIG_IGN}, usual = {.sa_handler = SIG_DFL};
 
 	sigemptyset(set);
+	sigaddset(set, SIGCHLD);
 	sigaddset(set, SIGTERM);
 	sigaddset(set, SIGINT);
 	sigaddset(set, SIGHUP);
 	/* Before any thread starts: all inherit the mask, and main takes the signals one by one. */
 	sigprocmask(SIG_BLOCK, set, NULL);
 	sigaction(SIGPIPE, &ignore, NULL);
+	/* Whoever starts the daemon may ignore it, and then none would come. */
+	sigaction(SIGCHLD, &usual, NULL);
 }
 
 /* The signal that arrived, or 0 after `timeout_ms`. */
@@ -78,6 +81,26 @@ static void reload(struct daemon *daemon, const struct program_arguments *argume
 	notify_ready();
 }
 
+static void warn_without_keeper(int error)
+{
+	log_event(LOG_LEVEL_WARNING, "no-keeper",
+		  "cannot start the process that keeps the memory for a moment after a crash: %s; clients "
+		  "may learn of one late",
+		  strerror(-error));
+}
+
+static void tend_keeper(void)
+{
+	int result = keeper_tend();
+
+	if (result < 0)
+		warn_without_keeper(result);
+	else if (result)
+		log_event(LOG_LEVEL_WARNING, "keeper",
+			  "somebody ended the process that keeps the memory for a moment after a crash; "
+			  "another one runs");
+}
+
 static void report_loading(double share)
 {
 	notify_status("loading weights: %.0f %%", 100 * share);
@@ -106,6 +129,8 @@ static int serve(struct daemon *daemon, const struct program_arguments *argument
 
 		if (number == SIGHUP)
 			reload(daemon, arguments);
+		else if (number == SIGCHLD)
+			tend_keeper();
 		else if (number)
 			return 0;
 		if (state != DAEMON_LOADING)
@@ -141,20 +166,18 @@ static bool stop(struct daemon *daemon, uint64_t drain_ms, const sigset_t *signa
 	return true;
 }
 
-static int serve_until_told(const struct program_arguments *arguments)
+static int serve_until_told(const struct program_arguments *arguments, const sigset_t *signals)
 {
 	const struct config *config = arguments->config;
 	struct daemon *daemon;
 	char why[1024];
-	sigset_t signals;
 	int code;
 
-	block_signals(&signals);
 	if (daemon_start(&daemon, config, why, sizeof(why)))
 		return fail(why);
 	log_event(LOG_LEVEL_INFO, "listening", "on %s; loading %s", daemon_socket(daemon), config->model);
-	code = serve(daemon, arguments, &signals);
-	if (!stop(daemon, code ? 0 : (uint64_t)config->drain_ms, &signals)) {
+	code = serve(daemon, arguments, signals);
+	if (!stop(daemon, code ? 0 : (uint64_t)config->drain_ms, signals)) {
 		log_event(LOG_LEVEL_ERROR, "stop-failed",
 			  "the engine did not end in time; leaving without it");
 		_exit(1);
@@ -178,20 +201,18 @@ static void raise_descriptor_limit(void)
 
 static int run(const struct program_arguments *arguments)
 {
-	int keeper, code;
+	sigset_t signals;
+	int code, error;
 
 	raise_descriptor_limit();
 	if (!*arguments->config->model)
 		return fail("no model is named; give --model FILE (a GGUF file)");
-	keeper = keeper_start();
-	if (keeper < 0)
-		log_event(
-		    LOG_LEVEL_WARNING, "no-keeper",
-		    "cannot start the process that keeps the memory for a moment after a crash: %s; clients "
-		    "may learn of one late",
-		    strerror(-keeper));
-	code = serve_until_told(arguments);
-	keeper_stop(keeper);
+	block_signals(&signals);
+	error = keeper_start();
+	if (error < 0)
+		warn_without_keeper(error);
+	code = serve_until_told(arguments, &signals);
+	keeper_stop();
 	return code;
 }
 
