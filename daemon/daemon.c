@@ -376,14 +376,10 @@ void daemon_drain(struct daemon *daemon, uint64_t drain_ms)
 
 bool daemon_drained(struct daemon *daemon, uint64_t timeout_ms)
 {
-	struct timespec now;
-	uint64_t deadline = 0;
+	uint64_t deadline = timeout_ms == UINT64_MAX ? 0 : daemon_clock_ns() + timeout_ms * 1000000;
 
 	if (!daemon->running)
 		return true;
-	clock_gettime(CLOCK_REALTIME, &now);
-	if (timeout_ms != UINT64_MAX)
-		deadline = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + timeout_ms * 1000000;
 	if (loop_join(daemon->loop, deadline))
 		return false;
 	daemon->running = false;

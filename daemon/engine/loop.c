@@ -14,7 +14,10 @@
 #include "daemon/engine/guard.h"
 #include "kernels/contract.h"
 
-enum { ENGINE_SLEEP_NS = 100000000 /* at most: a lost ring costs this much */ };
+enum {
+	ENGINE_SLEEP_NS = 100000000, /* at most: a lost ring costs this much */
+	JOIN_PAUSE_NS = 1000000,
+};
 
 struct loop {
 	struct loop_config config;
@@ -219,12 +222,17 @@ int loop_start(struct loop *loop, struct front *front, struct engine *engine)
 	return error;
 }
 
+/* Not pthread_timedjoin_np, whose deadline moves when somebody sets the time of day. */
 static int join(pthread_t thread, uint64_t deadline_ns)
 {
-	struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
-				 .tv_nsec = (long)(deadline_ns % 1000000000u)};
+	const struct timespec pause = {.tv_nsec = JOIN_PAUSE_NS};
+	int error;
 
-	return -(deadline_ns ? pthread_timedjoin_np(thread, NULL, &until) : pthread_join(thread, NULL));
+	if (deadline_ns == 0)
+		return -pthread_join(thread, NULL);
+	while ((error = pthread_tryjoin_np(thread, NULL)) == EBUSY && now_ns() < deadline_ns)
+		nanosleep(&pause, NULL);
+	return error == EBUSY ? -ETIMEDOUT : -error;
 }
 
 int loop_join(struct loop *loop, uint64_t deadline_ns)

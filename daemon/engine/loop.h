@@ -34,7 +34,7 @@ void loop_free(struct loop *);
  * pinning a thread to a CPU that is not allowed. */
 int loop_start(struct loop *, struct front *, struct engine *);
 
-/* Waits until the front is drained and the threads have ended; at most until `deadline_ns` (CLOCK_REALTIME,
+/* Waits until the front is drained and the threads have ended; at most until `deadline_ns` (CLOCK_MONOTONIC,
  * 0: no bound). -ETIMEDOUT: they still run; nothing may be freed then. */
 int loop_join(struct loop *, uint64_t deadline_ns);
 
