@@ -67,6 +67,8 @@ int socket_receive(int fd, struct message *ret, int *ret_fd)
 	if (bytes < 0)
 		return errno == EAGAIN || errno == EINTR ? RECEIVED_NOTHING : -ECONNRESET;
 	taken = ret_fd ? take_descriptor(&header) : -1;
+	if (ret_fd && taken < 0 && header.msg_flags & MSG_CTRUNC)
+		return -EMFILE; /* the kernel dropped the descriptor: this process may hold no more */
 	kind = classify(ret, bytes);
 	if (kind == RECEIVED_CONTROL && ret_fd)
 		*ret_fd = taken;

@@ -138,7 +138,7 @@ enum wire_finish {
 	X(39, TOO_MANY_HALF_OPEN, EUSERS, "too many half-open channels of this user")                     \
 	X(40, BAD_SEALS, EPROTO, "the channel could not be sealed")                                       \
 	X(41, UNMAPPED_UID, EACCES, "the peer's user is not mapped in the daemon's user namespace")       \
-	X(42, NO_MEMORY, ENOMEM, "the daemon has no memory for another channel")                          \
+	X(42, NO_MEMORY, ENOMEM, "the daemon has no memory or descriptors left")                          \
 	X(43, PEER_GONE, ECONNRESET, "the peer's process is gone")                                        \
 	X(44, MEMORY_LIMIT, EDQUOT, "channels of this user's processes already hold the memory allowed")  \
 	X(45, BAD_COMPLETION, EPROTO, "the daemon published an answer that does not add up")              \
