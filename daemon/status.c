@@ -8,6 +8,8 @@
 
 #include "daemon/daemon_internal.h"
 
+enum { ENDED_MAX = 16 };
+
 /* Text that grows; `used` may pass `capacity`, then nothing more is written. */
 struct json {
 	char *text;
@@ -135,6 +137,17 @@ static void put_memory(struct json *json, const struct daemon *daemon)
 	close_object(json, ",");
 }
 
+/* [ended at, took] of the latest steps, in ns, in no order. */
+static void put_last_steps(struct json *json, const struct engine_counts *engine)
+{
+	put(json, "\"last\":[");
+	for (int i = 0; i < ENGINE_LAST_STEPS; i++)
+		put(json, "%s[%" PRIu64 ",%" PRIu64 "]", i ? "," : "",
+		    load_relaxed_u64(&engine->last_steps[i].ended_ns),
+		    load_relaxed_u64(&engine->last_steps[i].took_ns));
+	put(json, "],");
+}
+
 static void put_requests(struct json *json, const struct daemon *daemon)
 {
 	const struct engine_counts *engine = engine_counts(daemon->engine);
@@ -160,6 +173,8 @@ static void put_requests(struct json *json, const struct daemon *daemon)
 	put_counter(json, "count", &engine->steps);
 	put_counter(json, "rows", &engine->rows);
 	put_counter(json, "busy_ns", &engine->step_ns);
+	put_counter(json, "longest_ns", &engine->longest_step_ns);
+	put_last_steps(json, engine);
 	close_object(json, ",");
 }
 
@@ -181,6 +196,19 @@ static void put_channels(struct json *json, const struct daemon *daemon)
 	put_counter(json, "slow_wakes", &front->slow_wakes);
 	put_counter(json, "sleeps", &front->sleeps);
 	close_object(json, ",");
+}
+
+/* Lets who kills clients for a test, and who wonders, see how soon all that they held was back. */
+static void put_ended(struct json *json, const struct daemon *daemon)
+{
+	struct ended_process ended[ENDED_MAX];
+	unsigned n = server_ended_processes(daemon->server, ended, ENDED_MAX);
+
+	put(json, "\"ended_processes\":[");
+	for (unsigned i = 0; i < n; i++)
+		put(json, "%s{\"pid\":%d,\"returned_ns\":%" PRIu64 "}", i ? "," : "", ended[i].pid,
+		    ended[i].returned_ns);
+	put(json, "],");
 }
 
 static void put_kv(struct json *json, const struct daemon *daemon)
@@ -213,6 +241,7 @@ int daemon_status(void *context, char *text, size_t capacity)
 	put_requests(&json, daemon);
 	put_kv(&json, daemon);
 	put_channels(&json, daemon);
+	put_ended(&json, daemon);
 	put_memory(&json, daemon);
 	close_object(&json, "");
 	return json.used < capacity ? (int)json.used : -ENOSPC;

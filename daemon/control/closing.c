@@ -150,6 +150,23 @@ static void leave_ghost(struct connection *connection)
 		ghost_free(server, ghost);
 }
 
+/* The last call for a process says when all is back. */
+static void note_return(struct server *server, pid_t pid)
+{
+	server->ended[server->n_ended++ & (ENDED_PROCESSES - 1)] =
+	    (struct ended_process){.pid = pid, .returned_ns = server_clock_ns()};
+}
+
+unsigned server_ended_processes(const struct server *server, struct ended_process *ret, unsigned max)
+{
+	uint32_t n = server->n_ended < ENDED_PROCESSES ? server->n_ended : ENDED_PROCESSES;
+
+	n = n < max ? n : max;
+	for (uint32_t i = 0; i < n; i++)
+		ret[i] = server->ended[(server->n_ended - 1 - i) & (ENDED_PROCESSES - 1)];
+	return n;
+}
+
 void ghost_free(struct server *server, struct ghost *ghost)
 {
 	struct ghost **link = &server->ghosts;
@@ -160,6 +177,7 @@ void ghost_free(struct server *server, struct ghost *ghost)
 	/* Closing would do, but for a forked process that still holds the descriptor. */
 	server_unwatch(server, ghost->process_fd);
 	close(ghost->process_fd);
+	note_return(server, ghost->pid);
 	free(ghost);
 }
 
@@ -183,6 +201,8 @@ static void bury(struct server *server, struct connection *connection)
 	}
 	channel_free(connection->channel);
 	user_leave(server, connection->user);
+	if (connection->process_gone)
+		note_return(server, connection->pid);
 	free(connection->incoming.data);
 	free(connection->outgoing.data);
 	free(connection);

@@ -84,6 +84,15 @@ const shared_u64 *server_refused_for(const struct server *server);
 /* Accepts nobody any more; the channels live on. Call before front_drain. Any thread. */
 void server_close_listener(struct server *server);
 
+/* A process that had channels and is gone. */
+struct ended_process {
+	int pid;
+	uint64_t returned_ns; /* CLOCK_MONOTONIC: when the last of what its channels held was back */
+};
+
+/* The latest ones, at most `max`, the last one first; returns how many. Control thread (in `status`). */
+unsigned server_ended_processes(const struct server *server, struct ended_process *ret, unsigned max);
+
 /* After front_drained: ends what is left, joins the thread, removes the socket. */
 void server_stop(struct server *server);
 

@@ -83,6 +83,8 @@ struct ghost {
 	struct watch watch;
 };
 
+enum { ENDED_PROCESSES = 64 /* that are remembered; a power of two */ };
+
 struct server {
 	struct server_config config;
 	struct front *front;
@@ -96,7 +98,9 @@ struct server {
 	bool listening;
 	uint64_t listen_again_ns; /* 0: not paused for want of descriptors */
 	uint64_t notices_since_ns;
-	uint32_t notices; /* since then, those left out included */
+	uint32_t notices;                            /* since then, those left out included */
+	struct ended_process ended[ENDED_PROCESSES]; /* the latest, by number & (ENDED_PROCESSES - 1) */
+	uint32_t n_ended;
 	pthread_t thread;
 	bool started;
 

@@ -36,10 +36,16 @@ struct engine_model {
 	uint32_t eos[32];
 };
 
+enum { ENGINE_LAST_STEPS = 16 };
+
 /* For status and metrics: gauges of now, counters since the start. */
 struct engine_counts {
 	shared_u64 waiting, running, paused, kv_blocks, kv_blocks_used;
 	shared_u64 finished, refused, steps, rows, prompt_tokens, generated_tokens, step_ns, warmed_shapes;
+	shared_u64 longest_step_ns;
+	struct {
+		shared_u64 ended_ns, took_ns;
+	} last_steps[ENGINE_LAST_STEPS]; /* step n at n % ENGINE_LAST_STEPS */
 };
 
 /* -ENOMEM. */

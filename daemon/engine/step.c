@@ -123,10 +123,16 @@ static void advance(struct engine *engine, struct sequence *sequence, int done)
 }
 
 /* Keeps the scheduler's estimate of a token of prefill, an eighth new each time. */
-static void measure(struct engine *engine, uint32_t rows, uint64_t ns)
+static void measure(struct engine *engine, uint32_t rows, uint64_t began_ns, uint64_t ended_ns)
 {
+	uint64_t ns = ended_ns - began_ns, n = load_relaxed_u64(&engine->counts.steps) % ENGINE_LAST_STEPS;
+
 	if (rows >= MEASURED_ROWS)
 		engine->token_ns = engine->token_ns ? (engine->token_ns * 7 + ns / rows) / 8 : ns / rows;
+	store_relaxed_u64(&engine->counts.last_steps[n].ended_ns, ended_ns);
+	store_relaxed_u64(&engine->counts.last_steps[n].took_ns, ns);
+	if (ns > load_relaxed_u64(&engine->counts.longest_step_ns))
+		store_relaxed_u64(&engine->counts.longest_step_ns, ns);
 	add_relaxed_u64(&engine->counts.step_ns, ns);
 	add_relaxed_u64(&engine->counts.steps, 1);
 	add_relaxed_u64(&engine->counts.rows, rows);
@@ -138,7 +144,7 @@ unsigned engine_step(struct engine *engine, const struct sched_plan *plan)
 	uint64_t before = engine_now(engine);
 	int done = program_step(engine->model.program, &batch);
 
-	measure(engine, plan->tokens, engine_now(engine) - before);
+	measure(engine, plan->tokens, before, engine_now(engine));
 	for (uint32_t s = 0; s < batch.sequences; s++) {
 		advance(engine, engine->batch_owner[s], done);
 		engine_breathe(engine);

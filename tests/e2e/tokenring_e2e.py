@@ -70,6 +70,7 @@ class Answer:
         self.tokens, self.records, self.finish, self.status, self.reason, self.refused, self.ended = [], b"", 0, 0, 0, False, False
 
     def take(self, event):
+        assert not self.ended, "a request ends once"
         assert event.first == len(self.tokens) or not event.n_tokens, "tokens arrive in order, once"
         self.tokens += event.tokens[:event.n_tokens] if event.kind != EVENT_REFUSED else []
         if event.n_scored:
@@ -92,24 +93,40 @@ class Client:
         self.lib.tr_wait.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int64]
         self.lib.tr_cancel.argtypes = [ctypes.c_void_p, u64]
         self.lib.tr_submit.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-        self.lib.tr_close.argtypes = self.lib.tr_end_reason.argtypes = [ctypes.c_void_p]
+        self.lib.tr_poll.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]
+        for call in ["close", "end_reason", "arm", "fd", "flush", "reconnect"]:
+            self.lib[f"tr_{call}"].argtypes = [ctypes.c_void_p]
         self.lib.tr_status.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
         self.events = (Event * 64)()
-        error = self.lib.tr_open(ctypes.byref(self.handle), str(path).encode(), None)
-        if error:
-            raise OSError(-error, os.strerror(-error))
+        self.check(self.lib.tr_open(ctypes.byref(self.handle), str(path).encode(), None))
+
+    @staticmethod
+    def check(result):
+        """What a call returned, if that is no error."""
+        if result < 0:
+            raise OSError(-result, os.strerror(-result))
+        return result
 
     def close(self):
         self.lib.tr_close(self.handle)
+
+    def reconnect(self):
+        """Requests of the old channel have no answer: an event that names one is an error of ours."""
+        self.answers = {}
+        self.check(self.lib.tr_reconnect(self.handle))
+
+    def arm(self):
+        return self.check(self.lib.tr_arm(self.handle))
+
+    def fd(self):
+        return self.check(self.lib.tr_fd(self.handle))
 
     def end_reason(self):
         return self.lib.tr_end_reason(self.handle)
 
     def status(self):
         text, n = ctypes.create_string_buffer(1 << 16), ctypes.c_size_t()
-        error = self.lib.tr_status(self.handle, text, len(text), ctypes.byref(n))
-        if error:
-            raise OSError(-error, os.strerror(-error))
+        self.check(self.lib.tr_status(self.handle, text, len(text), ctypes.byref(n)))
         return json.loads(text.value)
 
     def submit(self, tokens, max_new=1, op=GENERATE, priority=0, deadline_ms=None, candidates=(), continuations=(),
@@ -128,19 +145,21 @@ class Client:
         else:
             request.extra = ctypes.pointer(extra)
         number = u64()
-        error = self.lib.tr_submit(self.handle, ctypes.byref(request), ctypes.byref(number))
-        if error:
-            raise OSError(-error, os.strerror(-error))
+        self.check(self.lib.tr_submit(self.handle, ctypes.byref(request), ctypes.byref(number)))
         self.answers[number.value] = Answer()
         return number.value
 
     def wait(self, timeout_s=-1.0):
         """One tr_wait; returns how many events came."""
         self.events[0].size = ctypes.sizeof(Event)
-        n = self.lib.tr_wait(self.handle, ctypes.byref(self.events), len(self.events), int(timeout_s * 1e9))
-        if n < 0:
-            raise OSError(-n, os.strerror(-n))
-        for event in self.events[:n]:
+        return self.take(self.lib.tr_wait(self.handle, ctypes.byref(self.events), len(self.events), int(timeout_s * 1e9)))
+
+    def poll(self):
+        self.events[0].size = ctypes.sizeof(Event)
+        return self.take(self.lib.tr_poll(self.handle, ctypes.byref(self.events), len(self.events)))
+
+    def take(self, n):
+        for event in self.events[:self.check(n)]:
             self.answers[event.id].take(event)
         return n
 
@@ -248,6 +267,16 @@ def eventually(what, condition, timeout_s=5.0):
     while not condition():
         assert time.monotonic() < end, f"not within {timeout_s} s: {what}"
         time.sleep(0.02)
+
+
+def now():
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
+def percentiles(values, wanted):
+    """The value at each percentile wanted: the smallest one that so many are not above. 100: the maximum."""
+    values = sorted(values)
+    return [values[max(0, -(-len(values) * share // 100) - 1)] for share in wanted]
 
 
 def requests(n, vocab=49152, max_new=12):
