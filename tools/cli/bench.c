@@ -90,8 +90,8 @@ void bench_close(struct bench *bench)
 static void print_json(const struct bench *b, const struct figure *f)
 {
 	printf("{\"bench\":\"%s\",\"metric\":\"%s\",\"unit\":\"%s\",\"p50\":%.6g,\"p90\":%.6g,\"p99\":%.6g,"
-	       "\"p999\":%.6g,\"max\":%.6g,\"n\":%llu,",
-	       f->bench, f->metric, f->unit, f->p50, f->p90, f->p99, f->p999, f->max,
+	       "\"p999\":%.6g,\"p9999\":%.6g,\"max\":%.6g,\"n\":%llu,",
+	       f->bench, f->metric, f->unit, f->p50, f->p90, f->p99, f->p999, f->p9999, f->max,
 	       (unsigned long long)f->n);
 	if (f->floor > 0)
 		printf("\"floor\":%.6g,\"ratio\":%.4g,", f->floor, f->p50 / f->floor);
@@ -106,11 +106,11 @@ static void print_row(const struct figure *f)
 {
 	static bool headed;
 	if (!headed)
-		printf("%-8s %-26s %-9s %9s %9s %9s %9s %9s %8s %9s %7s\n", "bench", "metric", "unit", "p50",
-		       "p90", "p99", "p99.9", "max", "n", "floor", "p50/fl.");
+		printf("%-8s %-34s %-9s %9s %9s %9s %9s %9s %9s %8s %9s %7s\n", "bench", "metric", "unit",
+		       "p50", "p90", "p99", "p99.9", "p99.99", "max", "n", "floor", "p50/fl.");
 	headed = true;
-	printf("%-8s %-26s %-9s %9.5g %9.5g %9.5g %9.5g %9.5g %8llu", f->bench, f->metric, f->unit, f->p50,
-	       f->p90, f->p99, f->p999, f->max, (unsigned long long)f->n);
+	printf("%-8s %-34s %-9s %9.5g %9.5g %9.5g %9.5g %9.5g %9.5g %8llu", f->bench, f->metric, f->unit,
+	       f->p50, f->p90, f->p99, f->p999, f->p9999, f->max, (unsigned long long)f->n);
 	if (f->floor > 0)
 		printf(" %9.5g %7.3f\n", f->floor, f->p50 / f->floor);
 	else
@@ -143,6 +143,7 @@ struct figure figure_of_histogram(const struct histogram *h)
 	    .p90 = (double)histogram_percentile(h, 0.9),
 	    .p99 = (double)histogram_percentile(h, 0.99),
 	    .p999 = (double)histogram_percentile(h, 0.999),
+	    .p9999 = (double)histogram_percentile(h, 0.9999),
 	    .max = (double)h->max,
 	    .n = h->n,
 	};
@@ -196,6 +197,7 @@ struct figure figure_of_rates(struct series *s)
 			       .p90 = at(s, 0.1),
 			       .p99 = at(s, 0.01),
 			       .p999 = at(s, 0.001),
+			       .p9999 = at(s, 0.0001),
 			       .max = at(s, 1),
 			       .n = s->n};
 }
@@ -207,6 +209,7 @@ struct figure figure_of_times(struct series *s)
 			       .p90 = at(s, 0.9),
 			       .p99 = at(s, 0.99),
 			       .p999 = at(s, 0.999),
+			       .p9999 = at(s, 0.9999),
 			       .max = at(s, 1),
 			       .n = s->n};
 }

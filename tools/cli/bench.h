@@ -10,9 +10,10 @@
 
 struct bench_options {
 	struct common common;
-	bool json, peer;
-	uint64_t rounds, n, streams, threads, prompt, same_core_ns;
+	bool json, peer, peers;
+	uint64_t rounds, n, streams, threads, prompt, same_core_ns, rate;
 	const char *model, *peer_python, *peer_script;
+	struct option_list only;
 };
 
 struct bench {
@@ -28,7 +29,7 @@ struct bench {
 /* One line of the result. Of rates, p99 is what 99 % of the samples reach at least and max is the best. */
 struct figure {
 	const char *bench, *metric, *unit;
-	double p50, p90, p99, p999, max;
+	double p50, p90, p99, p999, p9999, max;
 	uint64_t n;
 	double floor; /* what the machine allows, in the same unit; 0: none */
 };
