@@ -85,9 +85,8 @@ static int init_link(struct daemon *daemon, char *why, size_t why_bytes)
 
 static int init_placement(struct daemon *daemon, char *why, size_t why_bytes)
 {
-	static struct topology topology; /* too large for a stack; main's thread alone comes here */
 	struct plan_request request = placement_request(&daemon->config);
-	int error = topology_read("", &topology);
+	int error = topology_read("", &daemon->topology);
 
 	if (error) {
 		snprintf(why, why_bytes, "cannot read which CPUs there are from /proc and /sys: %s",
@@ -95,7 +94,18 @@ static int init_placement(struct daemon *daemon, char *why, size_t why_bytes)
 		return error;
 	}
 	placement_find_storage(&request, daemon->config.model);
-	return plan_make(&daemon->placement, &request, &topology, why, why_bytes);
+	return plan_make(&daemon->placement, &request, &daemon->topology, why, why_bytes);
+}
+
+static int init_memory(struct daemon *daemon, char *why, size_t why_bytes)
+{
+	daemon->memory = calloc(1, sizeof(*daemon->memory));
+	if (!daemon->memory) {
+		snprintf(why, why_bytes, "no memory");
+		return -ENOMEM;
+	}
+	memory_init(daemon->memory, &daemon->placement, &daemon->topology, daemon->config.huge_pages);
+	return 0;
 }
 
 static int init_loop(struct daemon *daemon, char *why, size_t why_bytes)
@@ -211,7 +221,9 @@ static struct server_config server_config_of(struct daemon *daemon)
 	    .allowed_uids = config->allowed_uids,
 	    .allowed_gids = config->allowed_gids,
 	    .tenant_uids = config->tenant_uids,
+	    .channel_nodes = daemon->topology.n_nodes > 1 ? daemon->placement.memory[PLAN_CHANNELS].nodes : 0,
 	    .status = daemon_status,
+	    .topology = daemon_topology,
 	    .status_context = daemon,
 	    .notice = notice,
 	};
@@ -243,6 +255,8 @@ static int start_load(struct daemon *daemon, char *why, size_t why_bytes)
 	struct load_config config = {
 	    .config = &daemon->config,
 	    .placement = &daemon->placement,
+	    .topology = &daemon->topology,
+	    .memory = daemon->memory,
 	    .engine = daemon->engine,
 	    .loop = daemon->loop,
 	    .channels_bytes = channels_bytes(daemon),
@@ -276,8 +290,8 @@ static int start_server(struct daemon *daemon, char *why, size_t why_bytes)
 /* The server is bound before anything that takes long, and answers as soon as it is started; status needs
  * `load`. */
 static init_function *const init_functions[] = {
-    choose_socket, init_placement, measure_channel, init_link,  init_loop,    init_front,
-    init_engine,   init_server,    start_loop,      start_load, start_server,
+    choose_socket, init_placement, init_memory, measure_channel, init_link,  init_loop,
+    init_front,    init_engine,    init_server, start_loop,      start_load, start_server,
 };
 
 int daemon_start(struct daemon **ret, const struct config *config, char *why, size_t why_bytes)
@@ -401,5 +415,9 @@ void daemon_free(struct daemon *daemon)
 	queue_free(&daemon->link.commands);
 	queue_free(&daemon->link.events);
 	free(daemon->link.requests);
+	if (daemon->memory)
+		memory_done(daemon->memory);
+	free(daemon->memory);
+	free(daemon->look);
 	free(daemon);
 }

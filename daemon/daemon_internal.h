@@ -8,6 +8,7 @@
 #include "daemon/engine/front.h"
 #include "daemon/engine/loop.h"
 #include "daemon/load.h"
+#include "daemon/memory.h"
 #include "daemon/placement.h"
 
 struct daemon {
@@ -15,7 +16,9 @@ struct daemon {
 	char socket[108];
 	uint64_t start_ns, epoch;
 	uint64_t channel_bytes; /* of one channel */
+	struct topology topology;
 	struct plan placement;
+	struct memory *memory;
 	struct engine_link link;
 	struct loop *loop;
 	struct front *front;
@@ -26,6 +29,11 @@ struct daemon {
 	bool ready;   /* server_set_model was called */
 	shared_u32 draining;
 	struct server_model model; /* what clients are told */
+
+	/* the control thread's: the last answer about the topology */
+	char *look;
+	int look_bytes;
+	uint64_t looked_ns;
 };
 
 enum { BLOCK_MEMORY_BYTES = 64 << 20 /* private copies of request blocks, all channels together */ };
@@ -35,6 +43,9 @@ uint64_t daemon_clock_ns(void);
 
 /* server_config.status; `context` is the daemon. Control thread. */
 int daemon_status(void *context, char *json, size_t capacity);
+
+/* server_config.topology; the same. The machine is as it was at the start, the rest as it is. */
+int daemon_topology(void *context, char *json, size_t capacity);
 
 /* text.c: fills the callbacks and facts of `model` once the load has finished. */
 void daemon_fill_model(struct daemon *);

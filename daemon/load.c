@@ -2,10 +2,12 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/control/log.h"
 #include "daemon/engine/kv.h"
 #include "daemon/stream/stream.h"
 
@@ -87,6 +89,7 @@ static int open_backend(struct load *load)
 	    .cpus = placement->cpus,
 	    .poll = loop_poll,
 	    .poll_data = load->config.loop,
+	    .memory = &load->config.memory->hooks,
 	};
 
 	return backend_open(&backend, &load->model.backend, load->why, sizeof(load->why));
@@ -164,6 +167,16 @@ static uint32_t smaller(uint64_t a, uint64_t b)
 	return (uint32_t)(a < b ? a : b);
 }
 
+/* Reserved huge pages are no part of the memory that the kernel calls available. */
+static void add_reserved(struct load *load)
+{
+	struct load_model *model = &load->model;
+
+	if (!load->config.config->memory_limit)
+		model->budget.bytes +=
+		    memory_reserved_for(load->config.memory, PLAN_WEIGHTS, model->demand.weights);
+}
+
 static int choose_limits(struct load *load)
 {
 	const struct config *config = load->config.config;
@@ -190,6 +203,8 @@ static int choose_limits(struct load *load)
 	limits->outputs =
 	    smaller((uint64_t)limits->sequences + 16, limits->rows); /* 16: scored rows beside them */
 	error = choose_blocks(load);
+	if (!error)
+		add_reserved(load);
 	return error ? error : budget_check(&model->budget, &model->demand, load->why, sizeof(load->why));
 }
 
@@ -255,6 +270,17 @@ static void list_parts(const struct load_model *model, struct stream_extent *ext
 	}
 }
 
+static int open_stream(struct load *load)
+{
+	int cpus[TOPOLOGY_CPUS_MAX];
+	struct stream_options options = {
+	    .cpus = cpus,
+	    .n_cpus = topology_cpus_of(load->config.topology, load->config.placement->reader_node, cpus),
+	};
+
+	return stream_open(load->config.config->model, &options, &load->stream, load->why, sizeof(load->why));
+}
+
 static int copy_weights(struct load *load)
 {
 	size_t n = count_parts(load->model.tape);
@@ -266,8 +292,7 @@ static int copy_weights(struct load *load)
 	snprintf(load->why, sizeof(load->why), "no memory for the list of tensors");
 	if (extents && parts) {
 		list_parts(&load->model, extents, parts);
-		error = stream_open(load->config.config->model, NULL, &load->stream, load->why,
-				    sizeof(load->why));
+		error = open_stream(load);
 	}
 	if (!error)
 		error =
@@ -303,6 +328,7 @@ static int hand_over(struct load *load)
 static int run(struct load *load)
 {
 	struct load_model *model = &load->model;
+	char advice[MEMORY_NOTE_BYTES];
 	int error = read_file(load);
 
 	if (!error)
@@ -314,6 +340,8 @@ static int run(struct load *load)
 					load->why, sizeof(load->why));
 	if (error)
 		return error;
+	if (memory_advice(load->config.memory, advice, sizeof(advice)))
+		log_event(LOG_LEVEL_INFO, "huge-pages", "%s", advice);
 	enter(load, LOAD_COPYING);
 	error = copy_weights(load);
 	if (!error)
@@ -321,10 +349,28 @@ static int run(struct load *load)
 	return error;
 }
 
+/* Memory that cannot be bound lies at least where it is written first. */
+static void run_on_node(const struct topology *topology, int node)
+{
+	int cpus[TOPOLOGY_CPUS_MAX];
+	uint32_t n = topology_cpus_of(topology, node, cpus);
+	cpu_set_t set;
+	int error;
+
+	CPU_ZERO(&set);
+	for (uint32_t i = 0; i < n; i++)
+		CPU_SET(cpus[i], &set); /* ignores those above 1023 */
+	error = CPU_COUNT(&set) ? pthread_setaffinity_np(pthread_self(), sizeof(set), &set) : 0;
+	if (error)
+		log_event(LOG_LEVEL_WARNING, "placement", "the loading thread cannot run on node %d: %s",
+			  node, strerror(error));
+}
+
 static void *run_thread(void *data)
 {
 	struct load *load = data;
 
+	run_on_node(load->config.topology, load->config.placement->loader_node);
 	if (run(load)) {
 		enter(load, LOAD_FAILED);
 		engine_fail_model(load->config.engine);

@@ -8,6 +8,7 @@
 #include "daemon/control/config.h"
 #include "daemon/engine/engine.h"
 #include "daemon/engine/loop.h"
+#include "daemon/memory.h"
 #include "daemon/model/model.h"
 #include "daemon/model/tokenizer.h"
 #include "daemon/placement.h"
@@ -18,6 +19,8 @@ enum load_phase { LOAD_READING, LOAD_COPYING, LOAD_WARMING, LOAD_FAILED };
 struct load_config {
 	const struct config *config;
 	const struct plan *placement;
+	const struct topology *topology;
+	struct memory *memory;
 	struct engine *engine;
 	struct loop *loop;
 	uint64_t channels_bytes; /* what all channels and the queues may take, for the budget */

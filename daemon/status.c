@@ -1,64 +1,13 @@
 /* The daemon's state as one JSON object. */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "daemon/daemon_internal.h"
+#include "daemon/json.h"
 
 enum { ENDED_MAX = 16 };
-
-/* Text that grows; `used` may pass `capacity`, then nothing more is written. */
-struct json {
-	char *text;
-	size_t capacity, used;
-};
-
-__attribute__((format(printf, 2, 3))) static void put(struct json *json, const char *format, ...)
-{
-	size_t left = json->used < json->capacity ? json->capacity - json->used : 0;
-	va_list arguments;
-	int n;
-
-	va_start(arguments, format);
-	n = vsnprintf(json->text + (left ? json->used : 0), left, format, arguments);
-	va_end(arguments);
-	json->used += n > 0 ? (size_t)n : 0;
-}
-
-/* A string with what JSON forbids escaped; bytes above 127 pass, the file names of this system are UTF-8. */
-static void put_text(struct json *json, const char *key, const char *text)
-{
-	put(json, "\"%s\":\"", key);
-	for (; *text; text++) {
-		unsigned char c = (unsigned char)*text;
-
-		if (c < 0x20 || c == '"' || c == '\\' || c == 0x7f)
-			put(json, "\\u%04x", c);
-		else
-			put(json, "%c", c);
-	}
-	put(json, "\",");
-}
-
-static void put_number(struct json *json, const char *key, uint64_t value)
-{
-	put(json, "\"%s\":%" PRIu64 ",", key, value);
-}
-
-static void put_counter(struct json *json, const char *key, const shared_u64 *value)
-{
-	put_number(json, key, load_relaxed_u64(value));
-}
-
-/* Ends an object: the comma after its last member becomes a brace. */
-static void close_object(struct json *json, const char *after)
-{
-	json->used--;
-	put(json, "}%s", after);
-}
 
 /* How often each reason was counted, those that were. */
 static void put_reasons(struct json *json, const char *key, const shared_u64 *counters)

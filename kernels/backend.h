@@ -9,6 +9,7 @@
 #ifndef TOKENRING_KERNELS_BACKEND_H
 #define TOKENRING_KERNELS_BACKEND_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,6 +20,18 @@ struct program;
 
 enum { BACKEND_CPUS_MAX = 256 };
 
+/* Where the memory of programs comes from. Calls come from program_compile and program_close. */
+enum backend_memory_use { BACKEND_WEIGHTS, BACKEND_KV, BACKEND_SCRATCH };
+
+struct backend_memory {
+	/* Zeroed memory, aligned to a page; with `touch` every page is there when it returns. NULL: none,
+	 * with a sentence. */
+	void *(*map)(void *context, enum backend_memory_use, size_t bytes, bool touch, char *why,
+		     size_t why_bytes);
+	void (*unmap)(void *context, void *, size_t bytes);
+	void *context;
+};
+
 struct backend_config {
 	const char *kind; /* "cpu", "ref-int8", "ref-f32" */
 	const char *isa;  /* "auto", "generic", "avx2", "avx512vnni"; cpu only */
@@ -28,6 +41,7 @@ struct backend_config {
 	/* Called on the calling thread at least every 100 us inside a step; may be NULL. */
 	void (*poll)(void *poll_data);
 	void *poll_data;
+	const struct backend_memory *memory; /* cpu only; outlives the backend; NULL: the backend's own */
 };
 
 /* -ENODEV: the instruction set or device is not there; -EINVAL; -ENOMEM; with a sentence. The backend stays

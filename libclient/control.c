@@ -307,11 +307,11 @@ int tr_detokenize(struct tr_client *client, uint16_t model, const uint32_t *toke
 	return sink.bytes > capacity ? -ENOSPC : 0;
 }
 
-int tr_status(struct tr_client *client, char *json, size_t capacity, size_t *ret_bytes)
+static int ask_json(struct tr_client *client, uint16_t type, char *json, size_t capacity, size_t *ret_bytes)
 {
 	struct piece pieces[2] = {{NULL, 0}, {NULL, 0}};
 	struct sink sink = {(unsigned char *)json, capacity ? capacity - 1 : 0, 0};
-	int error = call(client, WIRE_CONTROL_STATUS, pieces, &sink);
+	int error = call(client, type, pieces, &sink);
 
 	if (error < 0)
 		return error;
@@ -320,6 +320,16 @@ int tr_status(struct tr_client *client, char *json, size_t capacity, size_t *ret
 		return -ENOSPC;
 	json[sink.bytes] = '\0';
 	return 0;
+}
+
+int tr_status(struct tr_client *client, char *json, size_t capacity, size_t *ret_bytes)
+{
+	return ask_json(client, WIRE_CONTROL_STATUS, json, capacity, ret_bytes);
+}
+
+int tr_topology(struct tr_client *client, char *json, size_t capacity, size_t *ret_bytes)
+{
+	return ask_json(client, WIRE_CONTROL_TOPOLOGY, json, capacity, ret_bytes);
 }
 
 int tr_session_open(struct tr_client *client, uint16_t model, uint32_t *ret_session)

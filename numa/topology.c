@@ -203,3 +203,13 @@ const struct topology_node *topology_find_node(const struct topology *topology, 
 			return &topology->node[n];
 	return NULL;
 }
+
+uint32_t topology_cpus_of(const struct topology *topology, int node, int *ret)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < topology->n_cpus; i++)
+		if (topology->cpu[i].node == node)
+			ret[n++] = topology->cpu[i].id;
+	return n;
+}

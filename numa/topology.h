@@ -68,6 +68,9 @@ int topology_read(const char *root, struct topology *ret);
 /* The node of this id, or NULL. */
 const struct topology_node *topology_find_node(const struct topology *, int id);
 
+/* The CPUs of a node in ascending order; ret: (TOPOLOGY_CPUS_MAX). Returns how many; 0 for node -1. */
+uint32_t topology_cpus_of(const struct topology *, int node, int *ret);
+
 /* The PCI device that holds a block device, through partitions and one level of mapped devices: its node, and
  * its address. -ENOENT: it has none, or it cannot be told. *ret_node may be -1. */
 int topology_storage(const char *root, unsigned block_major, unsigned block_minor, int *ret_node,

@@ -267,6 +267,7 @@ enum wire_control_type {
 	WIRE_CONTROL_TOKENIZE = 7,   /* C: struct wire_text and UTF-8; reply: u32 tokens */
 	WIRE_CONTROL_DETOKENIZE = 8, /* C: struct wire_text and u32 tokens; reply: bytes */
 	WIRE_CONTROL_STATUS = 9,     /* C: nothing; reply: one JSON object */
+	WIRE_CONTROL_TOPOLOGY = 10,  /* C: nothing; reply: one JSON object */
 };
 
 struct wire_offer {

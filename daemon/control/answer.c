@@ -156,8 +156,10 @@ static void answer_text(struct connection *connection, const struct incoming *re
 static void answer_status(struct connection *connection, const struct incoming *request)
 {
 	const struct server_config *config = &connection->server->config;
-	char *json = config->status ? malloc(STATUS_BYTES_MAX) : NULL;
-	int bytes = json ? config->status(config->status_context, json, STATUS_BYTES_MAX) : -EOPNOTSUPP;
+	int (*say)(void *context, char *json, size_t capacity) =
+	    request->type == WIRE_CONTROL_STATUS ? config->status : config->topology;
+	char *json = say ? malloc(STATUS_BYTES_MAX) : NULL;
+	int bytes = json ? say(config->status_context, json, STATUS_BYTES_MAX) : -EOPNOTSUPP;
 
 	if (bytes >= 0) {
 		reply_with(connection, request, (unsigned char *)json, (size_t)bytes);
@@ -182,6 +184,7 @@ static const struct {
     [WIRE_CONTROL_DETOKENIZE] = {answer_text, sizeof(struct wire_text),
 				 sizeof(struct wire_text) + WIRE_TEXT_BYTES_MAX, sizeof(uint32_t)},
     [WIRE_CONTROL_STATUS] = {answer_status, 0, 0, 1},
+    [WIRE_CONTROL_TOPOLOGY] = {answer_status, 0, 0, 1},
 };
 
 bool answer_known(uint16_t type, uint32_t *ret_most_bytes)

@@ -43,8 +43,9 @@
 	X(number, memory_node, "", -1, 63, "-1", "", 0,                                                      \
 	  "NUMA node that weights and KV cache are put on; -1: that of the threads that read them")          \
 	X(choice, huge_pages, "", 0, 0, "auto", "auto|prefer|require|never", 0,                              \
-	  "huge pages for channels: auto takes reserved ones while there are some, prefer also warns when "  \
-	  "they run out, require then refuses clients, never uses ordinary pages")                           \
+	  "huge pages for weights, KV cache and channels: auto takes reserved ones while there are some, "   \
+	  "else transparent ones; prefer also warns when they run out, require refuses then, never uses "    \
+	  "ordinary pages")                                                                                  \
 	X(bytes, memory_limit, "bytes", 0, INT64_MAX, "0", "", 0,                                            \
 	  "weights, KV cache and channels together may take this much; 0: the smaller of the cgroup's "      \
 	  "limit and the memory available at start")                                                         \

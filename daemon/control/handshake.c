@@ -5,6 +5,7 @@
 
 #include "daemon/control/server_internal.h"
 #include "daemon/engine/receive.h"
+#include "numa/memory.h"
 
 static int send_offer(const struct connection *connection)
 {
@@ -89,6 +90,20 @@ static void send_live(const struct connection *connection)
 		return;
 }
 
+/* Before any page is there. A kernel that refuses leaves them where this thread runs. */
+static void choose_nodes(struct server *server, const struct segment *segment)
+{
+	uint64_t nodes = server->config.channel_nodes;
+	int error = nodes ? numa_prefer(segment->base, segment->bytes, nodes) : 0;
+
+	if (error && !server->unbound)
+		server_notice(server,
+			      "channels cannot be put on their NUMA node: %s; in a container, give it the "
+			      "capability CAP_SYS_NICE",
+			      strerror(-error));
+	server->unbound |= error != 0;
+}
+
 /* The client has mapped; from the seal on nobody can punch holes, so only now is memory put in. */
 static uint32_t secure_memory(struct connection *connection)
 {
@@ -100,6 +115,7 @@ static uint32_t secure_memory(struct connection *connection)
 			      connection->uid, why);
 		return WIRE_REASON_BAD_SEALS;
 	}
+	choose_nodes(connection->server, &channel->segment);
 	return segment_populate(&channel->segment) < 0 ? WIRE_REASON_NO_MEMORY : WIRE_REASON_NONE;
 }
 
@@ -159,4 +175,17 @@ uint64_t handshake_expire(struct server *server, uint64_t now_ns)
 	}
 	connections_bury(server);
 	return next_ns;
+}
+
+size_t server_channel_ranges(const struct server *server, struct observe_range *ret, size_t max,
+			     uint32_t slot)
+{
+	size_t n = 0;
+
+	for (const struct connection *at = server->connections; at && n < max; at = at->next)
+		if (at->state == CONNECTION_LIVE)
+			ret[n++] = (struct observe_range){.base = (uintptr_t)at->channel->segment.base,
+							  .bytes = at->channel->segment.bytes,
+							  .slot = slot};
+	return n;
 }

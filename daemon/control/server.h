@@ -12,6 +12,7 @@
 
 #include "daemon/control/config.h"
 #include "daemon/engine/front.h"
+#include "numa/observe.h"
 #include "shm/segment.h"
 
 struct server;
@@ -45,6 +46,7 @@ struct server_config {
 	uint32_t sq_slots, cq_slots, max_inflight; /* of a channel; powers of two */
 	uint64_t arena_bytes;
 	enum segment_pages pages;
+	uint64_t channel_nodes; /* NUMA nodes that channels should lie on, one bit each; 0: any */
 	uint64_t first_index;   /* 0 except in tests of the wrap */
 	bool allow_descriptors; /* tests: as on a kernel before 6.16, which lets clients pass descriptors */
 	uint64_t epoch;
@@ -53,6 +55,7 @@ struct server_config {
 	struct config_uids tenant_uids; /* may name tenants */
 	/* Writes one JSON object, returns its length (< capacity) or a negative errno. Control thread. */
 	int (*status)(void *context, char *json, size_t capacity);
+	int (*topology)(void *context, char *json, size_t capacity); /* with the same context */
 	void *status_context;
 	/* One sentence about what is worth knowing (a channel ended for a protocol error, a refused peer).
 	 * NULL: nobody listens. Control thread. */
@@ -80,6 +83,10 @@ int server_reload(struct server *server, const struct server_config *config);
 /* How many connections were refused before they had a live channel, by enum wire_reason
  * (WIRE_REASON_LIMIT). Any thread. */
 const shared_u64 *server_refused_for(const struct server *server);
+
+/* The memory of live channels, at most `max` ranges of slot `slot`; returns how many. Control thread. */
+size_t server_channel_ranges(const struct server *server, struct observe_range *ret, size_t max,
+			     uint32_t slot);
 
 /* Accepts nobody any more; the channels live on. Call before front_drain. Any thread. */
 void server_close_listener(struct server *server);

@@ -15,7 +15,7 @@
 
 enum {
 	UNMAPPED_UID = 65534, /* what the kernel says of a user that our user namespace does not know */
-	STATUS_BYTES_MAX = 64 << 10,
+	STATUS_BYTES_MAX = 256 << 10,
 };
 
 /* What an epoll event belongs to. */
@@ -96,6 +96,7 @@ struct server {
 	struct user *users;
 	uint32_t n_connections, next_number;
 	bool listening;
+	bool unbound;             /* the kernel refused to bind a channel's memory; said once */
 	uint64_t listen_again_ns; /* 0: not paused for want of descriptors */
 	uint64_t notices_since_ns;
 	uint32_t notices;                            /* since then, those left out included */

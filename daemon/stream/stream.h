@@ -34,6 +34,8 @@ struct stream_piece {
 
 struct stream_options {
 	unsigned readers; /* reads in flight; 0: 4 */
+	const int *cpus;  /* (n_cpus) that the readers may run on */
+	unsigned n_cpus;  /* 0: any */
 	unsigned ahead;   /* pieces fetched before they are needed, the one in the callback included; 0: 2 a
 			     reader */
 };

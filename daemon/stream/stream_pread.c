@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -32,6 +33,7 @@ struct stream {
 	int fd;
 	unsigned readers;
 	unsigned n_slots;
+	cpu_set_t cpus; /* of the readers; none: any */
 
 	pthread_mutex_t lock; /* guards all below while stream_read runs */
 	pthread_cond_t room;  /* a slot was freed, or it ends */
@@ -85,6 +87,8 @@ int stream_open(const char *path, const struct stream_options *options, struct s
 	s->fd = -1;
 	s->readers = readers;
 	s->n_slots = ahead;
+	for (unsigned i = 0; options && i < options->n_cpus; i++)
+		CPU_SET(options->cpus[i], &s->cpus); /* ignores those above 1023 */
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->room, NULL);
 	pthread_cond_init(&s->ready, NULL);
@@ -194,6 +198,7 @@ static void *reader(void *context)
 {
 	struct stream *s = context;
 	bool end = false;
+	pthread_setname_np(pthread_self(), "reader");
 	pthread_mutex_lock(&s->lock);
 	while (!end) {
 		struct slot *slot = claim(s, &end);
@@ -272,13 +277,18 @@ static void stop(struct stream *s, pthread_t *threads, unsigned n)
 /* Signals are the business of the threads that asked for them. */
 static int start(struct stream *s, pthread_t *threads, unsigned *ret_n)
 {
+	pthread_attr_t attributes;
 	sigset_t all, before;
 	int error = 0;
+	pthread_attr_init(&attributes);
+	if (CPU_COUNT(&s->cpus))
+		pthread_attr_setaffinity_np(&attributes, sizeof s->cpus, &s->cpus);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	for (*ret_n = 0; *ret_n < s->readers && !error; *ret_n += !error)
-		error = pthread_create(&threads[*ret_n], NULL, reader, s);
+		error = pthread_create(&threads[*ret_n], &attributes, reader, s);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attributes);
 	return *ret_n ? 0 : -error; /* a smaller team is slower, not wrong */
 }
 

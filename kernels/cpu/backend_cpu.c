@@ -6,6 +6,7 @@
 
 #include "kernels/contract.h"
 #include "kernels/cpu/detect.h"
+#include "kernels/cpu/memory.h"
 #include "kernels/cpu/program.h"
 
 static int cpu_open(const struct backend_config *config, struct backend **ret, char *why, size_t why_bytes)
@@ -23,6 +24,7 @@ static int cpu_open(const struct backend_config *config, struct backend **ret, c
 		return -ENOMEM;
 	}
 	backend->base.ops = &backend_cpu_ops;
+	backend->memory = config->memory ? config->memory : &memory_own;
 	int r = detect_isa(config->isa, &backend->isa, why, why_bytes);
 	if (r == 0) {
 		pool.work_per_us = backend->isa->macs_per_us;

@@ -1,6 +1,7 @@
 #include "kernels/cpu/memory.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/mman.h>
 
 enum { HUGE_PAGE_BYTES = 2 << 20 };
@@ -49,3 +50,23 @@ void memory_unmap(void *memory, size_t bytes)
 	if (memory)
 		munmap(memory, mapped_bytes(bytes ? bytes : 1));
 }
+
+static void *map_own(void *context, enum backend_memory_use use, size_t bytes, bool touch, char *why,
+		     size_t why_bytes)
+{
+	void *memory = memory_map(bytes, touch);
+
+	if (!memory)
+		snprintf(
+		    why, why_bytes,
+		    "Cannot map %zu bytes: lower the context, the number of KV blocks or the rows a step.",
+		    bytes);
+	return memory;
+}
+
+static void unmap_own(void *context, void *memory, size_t bytes)
+{
+	memory_unmap(memory, bytes);
+}
+
+const struct backend_memory memory_own = {map_own, unmap_own, NULL};

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "kernels/cpu/backend_cpu.h"
-#include "kernels/cpu/memory.h"
 #include "kernels/formats.h"
 
 /* Hands out parts of one mapping. With base NULL it only counts. */
@@ -278,6 +277,7 @@ static struct cpu_program *create(struct cpu_backend *backend, const struct tape
 	program->base = (struct program){&backend_cpu_ops, tape, *limits};
 	program->isa = backend->isa;
 	program->pool = backend->pool;
+	program->memory = backend->memory;
 	program->threads = pool_threads(backend->pool);
 	program->weights = calloc(tape->n_weights + 1, sizeof *program->weights);
 	program->buffers = calloc(tape->n_buffers + 1, sizeof *program->buffers);
@@ -312,24 +312,32 @@ int cpu_program_measure(struct backend *base, const struct tape *tape, const str
 	return 0;
 }
 
+/* False with a sentence. */
+static bool map_one(struct cpu_program *program, uint8_t **ret, enum backend_memory_use use, size_t bytes,
+		    bool touch, char *why, size_t why_bytes)
+{
+	const struct backend_memory *memory = program->memory;
+
+	*ret = memory->map(memory->context, use, bytes, touch, why, why_bytes);
+	return *ret != NULL;
+}
+
 static int map_memory(struct cpu_program *program, char *why, size_t why_bytes)
 {
-	bool mapped = true;
+	bool mapped = map_one(program, &program->weight_arena, BACKEND_WEIGHTS, program->weight_bytes, false,
+			      why, why_bytes) &&
+		      map_one(program, &program->vector_arena, BACKEND_WEIGHTS, program->vector_bytes, true,
+			      why, why_bytes) &&
+		      map_one(program, &program->scratch_arena, BACKEND_SCRATCH, program->scratch_bytes, true,
+			      why, why_bytes);
 
-	program->weight_arena = memory_map(program->weight_bytes, false);
-	program->vector_arena = memory_map(program->vector_bytes, true);
-	program->scratch_arena = memory_map(program->scratch_bytes, true);
-	for (uint32_t g = 0; g < program_tape(program)->n_groups; g++) {
-		program->kv[g].data = memory_map(program->kv[g].bytes, true);
-		mapped = mapped && program->kv[g].data;
+	for (uint32_t g = 0; mapped && g < program_tape(program)->n_groups; g++) {
+		uint8_t *data = NULL;
+
+		mapped = map_one(program, &data, BACKEND_KV, program->kv[g].bytes, true, why, why_bytes);
+		program->kv[g].data = (void *)data;
 	}
-	if (mapped && program->weight_arena && program->vector_arena && program->scratch_arena)
-		return 0;
-	snprintf(why, why_bytes,
-		 "Cannot map %zu bytes of weights, %zu of scratch and the KV blocks: lower the context, the "
-		 "number of blocks or the rows a step.",
-		 program->weight_bytes, program->scratch_bytes);
-	return -ENOMEM;
+	return mapped ? 0 : -ENOMEM;
 }
 
 int cpu_program_compile(struct backend *base, const struct tape *tape, const struct tape_limits *limits,
@@ -358,15 +366,21 @@ int cpu_program_compile(struct backend *base, const struct tape *tape, const str
 	return 0;
 }
 
+static void unmap_one(const struct cpu_program *program, void *memory, size_t bytes)
+{
+	if (memory)
+		program->memory->unmap(program->memory->context, memory, bytes);
+}
+
 void cpu_program_close(struct program *base)
 {
 	struct cpu_program *program = (struct cpu_program *)base;
 
-	memory_unmap(program->weight_arena, program->weight_bytes);
-	memory_unmap(program->vector_arena, program->vector_bytes);
-	memory_unmap(program->scratch_arena, program->scratch_bytes);
+	unmap_one(program, program->weight_arena, program->weight_bytes);
+	unmap_one(program, program->vector_arena, program->vector_bytes);
+	unmap_one(program, program->scratch_arena, program->scratch_bytes);
 	for (uint32_t g = 0; g < TAPE_GROUPS_MAX; g++)
-		memory_unmap(program->kv[g].data, program->kv[g].bytes);
+		unmap_one(program, program->kv[g].data, program->kv[g].bytes);
 	free(program->steps);
 	free(program->cosine);
 	free(program->private);

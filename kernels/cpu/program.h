@@ -32,6 +32,7 @@ struct cpu_backend {
 	struct backend base;
 	const struct cpu_isa *isa;
 	struct pool *pool;
+	const struct backend_memory *memory;
 };
 
 struct cpu_weight {
@@ -96,6 +97,7 @@ struct cpu_program {
 	struct program base;
 	const struct cpu_isa *isa;
 	struct pool *pool;
+	const struct backend_memory *memory;
 	uint32_t threads;
 
 	struct cpu_weight *weights;

@@ -169,13 +169,14 @@ static void test_malformed_control(void **state)
 	static unsigned char big[8192];
 	const struct wire_control heads[] = {
 	    {.type = 0},
-	    {.type = 10},
+	    {.type = WIRE_CONTROL_TOPOLOGY + 1},
 	    {.type = 65535},
 	    {.type = WIRE_CONTROL_OFFER},
 	    {.type = WIRE_CONTROL_MAPPED},
 	    {.type = WIRE_CONTROL_LIVE},
 	    {.type = WIRE_CONTROL_END},
 	    {.type = WIRE_CONTROL_STATUS, .bytes = 1},
+	    {.type = WIRE_CONTROL_TOPOLOGY, .bytes = 1},
 	    {.type = WIRE_CONTROL_STATUS, .bytes = UINT32_MAX},
 	    {.type = WIRE_CONTROL_STATUS, .status = -1},
 	    {.type = WIRE_CONTROL_STATUS, .flags = WIRE_CONTROL_REPLY},

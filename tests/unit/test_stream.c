@@ -96,7 +96,8 @@ enum { N_EXTENTS = sizeof extents / sizeof *extents, TOTAL = 3000000 + 1234567 +
 static struct stream *open_stream(unsigned readers, unsigned ahead)
 {
 	struct stream *s = NULL;
-	if (stream_open(path, &(struct stream_options){readers, ahead}, &s, why, sizeof why))
+	if (stream_open(path, &(struct stream_options){.readers = readers, .ahead = ahead}, &s, why,
+			sizeof why))
 		fail_msg("%s", why);
 	return s;
 }

@@ -102,10 +102,16 @@ enum exit_code complain_event(const struct tr_event *event)
 
 char *connect_status(struct tr_client *client, int *ret_error)
 {
+	return connect_json(client, tr_status, ret_error);
+}
+
+char *connect_json(struct tr_client *client, int (*ask)(struct tr_client *, char *, size_t, size_t *),
+		   int *ret_error)
+{
 	size_t capacity = 16384, bytes = 0;
 	for (;;) {
 		char *json = malloc(capacity);
-		int r = json ? tr_status(client, json, capacity, &bytes) : -ENOMEM;
+		int r = json ? ask(client, json, capacity, &bytes) : -ENOMEM;
 		if (!r)
 			return json;
 		free(json);

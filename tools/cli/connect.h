@@ -22,4 +22,8 @@ enum exit_code complain_event(const struct tr_event *event);
 /* The daemon's status, NUL-terminated, to be freed; NULL: *ret_error is a negative errno. */
 char *connect_status(struct tr_client *client, int *ret_error);
 
+/* The same with another call for JSON: tr_status or tr_topology. */
+char *connect_json(struct tr_client *client, int (*ask)(struct tr_client *, char *, size_t, size_t *),
+		   int *ret_error);
+
 #endif

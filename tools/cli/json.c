@@ -79,6 +79,41 @@ bool json_text(const char *json, const char *key, char *ret, size_t bytes)
 	return true;
 }
 
+/* Past the value at `at`; NULL if it does not end. */
+static const char *skip_value(const char *at)
+{
+	int depth = 0;
+	do {
+		if (*at == '"') {
+			at = skip_string(at);
+			if (!at)
+				return NULL;
+			continue;
+		}
+		depth += (*at == '{' || *at == '[') - (*at == '}' || *at == ']');
+		at++;
+	} while (*at && (depth > 0 || (depth == 0 && !strchr(",]}", *at))));
+	return depth == 0 ? at : NULL;
+}
+
+bool json_elements(const char *json, const char *key, void (*each)(void *context, const char *element),
+		   void *context)
+{
+	const char *at = find_value(json, key);
+	if (!at || *at != '[')
+		return false;
+	for (at = skip_space(at + 1); *at && *at != ']'; at = skip_space(at + (*at == ','))) {
+		const char *end = skip_value(at);
+		char *element = end ? strndup(at, (size_t)(end - at)) : NULL;
+		if (!element)
+			return false;
+		each(context, element);
+		free(element);
+		at = end;
+	}
+	return *at == ']';
+}
+
 void json_print_text(FILE *file, const char *text)
 {
 	fputc('"', file);

@@ -11,6 +11,11 @@
 bool json_number(const char *json, const char *key, double *ret);
 bool json_text(const char *json, const char *key, char *ret, size_t bytes);
 
+/* Calls `each` with the text of every element of the array under `key`, NUL-terminated and valid during the
+ * call. False: there is no such array, or no memory. */
+bool json_elements(const char *json, const char *key, void (*each)(void *context, const char *element),
+		   void *context);
+
 /* Writes `text` as a JSON string, quotes included. */
 void json_print_text(FILE *file, const char *text);
 

@@ -272,6 +272,10 @@ TR_API int tr_detokenize(struct tr_client *client, uint16_t model, const uint32_
 /* The daemon's state as one JSON object, NUL-terminated; *ret_bytes without the NUL. -ENOSPC as above. */
 TR_API int tr_status(struct tr_client *client, char *json, size_t capacity, size_t *ret_bytes);
 
+/* The machine, the daemon's plan of threads and memory, and what the kernel says of both, in the same form.
+ * The daemon looks at most once a second: it walks its page tables. -ENOSPC as above. */
+TR_API int tr_topology(struct tr_client *client, char *json, size_t capacity, size_t *ret_bytes);
+
 /* Sessions keep a context in the daemon between requests. -EOPNOTSUPP in this version. */
 TR_API int tr_session_open(struct tr_client *client, uint16_t model, uint32_t *ret_session);
 TR_API int tr_session_close(struct tr_client *client, uint32_t session);
