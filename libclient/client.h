@@ -26,15 +26,23 @@ enum {
 	PROFILE_STOP_IDS_MAX = 64,
 };
 
-/* A page of its own that the kernel zeroes in a forked child. `open` is what every call looks at. */
+enum { ID_STEP = 1 << 16, ID_INDEX = ID_STEP - 1 }; /* an id: a rising count above a table index */
+#define NO_ID UINT64_MAX                            /* its table index is above any */
+
+/* What a call looks at before it touches anything else: the first page of the client, which the kernel zeroes
+ * in a forked child.
+ *
+ * A request needs a table entry and a slot. An answer to it means that its slot has been read, so that no
+ * more slots are unread than there are requests in flight and cancellations; the latter leave a slot to each
+ * free entry. So n_free alone tells whether an entry is free, a slot is free, and the gate is open. */
 struct gate {
-	uint32_t open;    /* 1: the channel lives and this is the process that opened it */
-	uint32_t present; /* 1 in the process that opened it */
+	_Alignas(4096) uint64_t n_free; /* table entries; zero while the gate is closed */
+	uint32_t open;                  /* 1: the channel lives and this is the process that opened it */
+	uint32_t present;               /* 1 in the process that opened it */
 };
 
-/* A request in flight, by table index. */
+/* What a request in flight holds in the arena, by table index. */
 struct flight {
-	uint64_t id;        /* 0: free */
 	uint32_t block;     /* the arena's unit + 1; 0: none */
 	uint32_t reply_off; /* in units of 64 bytes from the memfd's start; 0: no reply is asked */
 	uint32_t reply_cap; /* bytes */
@@ -49,25 +57,31 @@ struct profile {
 };
 
 struct tr_client {
+	struct gate gate;
+
 	/* Submitting. */
-	struct gate *gate;
 	struct ring_writer submissions;
+	/* [n]: (TR_INLINE_TOKENS) keeps n tokens and clears the rest: what lies behind them in the caller's
+	 * memory stays there. */
+	const uint32_t *token_masks[TR_INLINE_TOKENS + 1];
+	uint64_t id_base; /* the last request's id less its entry */
+	/* (2 x max_inflight) A stack of free entries, gate.n_free high; above it the entries, which are its
+	 * second half by table index: the id in flight, or NO_ID. An entry's number is its place in here. */
+	uint64_t *table;
 	struct waker waker;
-	uint64_t last_id;       /* low 16 bits zero */
 	struct flight *flights; /* (max_inflight) */
-	uint16_t *free_indices; /* (n_free), a stack */
-	uint32_t n_free;
-	bool fence_owed; /* something was submitted since the last fence */
 
 	/* Polling. */
-	bool drain;      /* dead, but events that were published before may be read */
-	bool had_events; /* since the last read of the clock */
+	struct ring_reader completions;
+	uint64_t *ids;   /* the second half of `table` */
+	uint64_t fenced; /* the index of `submissions` at the last fence */
 	uint32_t polls_left, polls_a_clock;
 	uint32_t n_ended;
 	uint32_t *ended; /* (max_inflight) arena units to give back at the next poll */
-	struct ring_reader completions;
 	struct sleeper sleeper;
 	uint64_t clock_ns, quiet_since_ns, looked_ns;
+	uint64_t judged; /* the index of `completions` at the last read of the clock */
+	bool drain;      /* dead, but events that were published before may be read */
 
 	/* The channel. */
 	int socket; /* -1: none */
@@ -99,14 +113,20 @@ void channel_destroy(struct channel *channel);
 int client_create(struct tr_client **ret, const struct tr_open_options *options);
 int client_adopt(struct tr_client *client, struct channel *channel);
 
+void client_shut(struct tr_client *client);
+
 /* Closes the gate for a reason that does not go away. drain: published events remain readable. Returns
  * `error`. */
 int client_die(struct tr_client *client, int error, uint32_t reason, bool drain);
 
-/* fork.c */
-struct gate *gate_create(void);
-void gate_destroy(struct gate *gate);
-bool gate_forked(const struct gate *gate);
+/* fork.c: a zeroed client whose gate is closed; NULL: no memory. */
+struct tr_client *client_allocate(void);
+void client_free(struct tr_client *client);
+
+static inline bool client_forked(const struct tr_client *client)
+{
+	return !client->gate.present;
+}
 
 /* The error of a client whose gate is not open. */
 int client_closed(const struct tr_client *client);
@@ -149,11 +169,33 @@ int client_peek(struct tr_client *client);
 /* The heartbeat, with the clock read before it: 0 or -EHOSTDOWN. */
 int client_heartbeat(const struct tr_client *client, uint64_t now_ns);
 
+/* poll.c: events that are in the ring now, after `n` of the same call: a count, or -ECONNABORTED when the
+ * first one does not add up. */
+int client_collect(struct tr_client *client, struct tr_event *events, unsigned n, unsigned max);
+
+/* After the end: what the daemon published before it comes first. */
+int client_poll_closed(struct tr_client *client, struct tr_event *events, unsigned max);
+
+/* What costs a clock: the state that the daemon left, its heartbeat, and the socket after 2 ms without
+ * events. */
+int client_look_at_health(struct tr_client *client, uint64_t now_ns);
+
 int reason_to_error(uint32_t reason);
 
 static inline bool client_open(const struct tr_client *client)
 {
-	return __builtin_expect(client->gate->open, 1);
+	return __builtin_expect(client->gate.open, 1);
+}
+
+static inline bool client_owes_fence(const struct tr_client *client)
+{
+	return client->fenced != client->submissions.index;
+}
+
+/* Before a full fence: what it covers. */
+static inline void client_fences(struct tr_client *client)
+{
+	client->fenced = client->submissions.index;
 }
 
 static inline uint64_t clock_now_ns(void)

@@ -1,32 +1,25 @@
-/* A page that the kernel zeroes in a forked child: how a call knows that the channel is not its process's. */
+/* The memory of a client: its first page is zeroed in a forked child, which is how a call knows that the
+ * channel is not its process's. */
 #include <sys/mman.h>
 
 #include "libclient/client.h"
 
-enum { GATE_BYTES = 4096 };
-
-struct gate *gate_create(void)
+struct tr_client *client_allocate(void)
 {
-	struct gate *gate =
-	    mmap(NULL, GATE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct tr_client *client =
+	    mmap(NULL, sizeof *client, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (gate == MAP_FAILED)
+	if (client == MAP_FAILED)
 		return NULL;
-	if (madvise(gate, GATE_BYTES, MADV_WIPEONFORK) < 0) {
-		munmap(gate, GATE_BYTES);
+	if (madvise(client, sizeof client->gate, MADV_WIPEONFORK) < 0) {
+		client_free(client);
 		return NULL;
 	}
-	gate->present = 1;
-	return gate;
+	client->gate.present = 1;
+	return client;
 }
 
-void gate_destroy(struct gate *gate)
+void client_free(struct tr_client *client)
 {
-	if (gate)
-		munmap(gate, GATE_BYTES);
-}
-
-bool gate_forked(const struct gate *gate)
-{
-	return !gate->present;
+	munmap(client, sizeof *client);
 }

@@ -24,17 +24,27 @@ int copy_versioned(void *to, size_t to_bytes, const void *from, size_t least_byt
 
 int client_closed(const struct tr_client *client)
 {
-	return gate_forked(client->gate) ? -ESTALE : client->error;
+	return client_forked(client) ? -ESTALE : client->error;
+}
+
+void client_shut(struct tr_client *client)
+{
+	client->gate.open = 0;
+	client->gate.n_free = 0;
 }
 
 int client_die(struct tr_client *client, int error, uint32_t reason, bool drain)
 {
-	client->gate->open = 0;
+	client_shut(client);
 	client->error = error;
 	client->end_reason = reason;
 	client->drain = drain;
 	return error;
 }
+
+/* Ones, then zeros: where a mask begins tells how many tokens it keeps. */
+static const uint32_t tokens_kept[2 * TR_INLINE_TOKENS] = {UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX,
+							   UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX};
 
 int client_create(struct tr_client **ret, const struct tr_open_options *options)
 {
@@ -45,19 +55,16 @@ int client_create(struct tr_client **ret, const struct tr_open_options *options)
 		return -EINVAL;
 	if (known.flags)
 		return -EINVAL;
-	client = calloc(1, sizeof *client);
+	client = client_allocate();
 	if (!client)
 		return -ENOMEM;
 	client->socket = -1;
 	client->segment.fd = -1;
 	client->error = -ECONNRESET;
+	for (int n = 0; n <= TR_INLINE_TOKENS; n++)
+		client->token_masks[n] = &tokens_kept[TR_INLINE_TOKENS - n];
 	client->spin_ns = known.spin_ns ? known.spin_ns : DEFAULT_SPIN_NS;
 	client->timeout_ms = known.timeout_ms ? known.timeout_ms : DEFAULT_TIMEOUT_MS;
-	client->gate = gate_create();
-	if (!client->gate) {
-		free(client);
-		return -ENOMEM;
-	}
 	*ret = client;
 	return 0;
 }
@@ -65,14 +72,17 @@ int client_create(struct tr_client **ret, const struct tr_open_options *options)
 static int tables_create(struct tr_client *client, uint32_t n)
 {
 	client->flights = calloc(n, sizeof *client->flights);
-	client->free_indices = calloc(n, sizeof *client->free_indices);
+	client->table = calloc(2 * (size_t)n, sizeof *client->table);
 	client->ended = calloc(n, sizeof *client->ended);
-	if (!client->flights || !client->free_indices || !client->ended)
+	if (!client->flights || !client->table || !client->ended)
 		return -ENOMEM;
 	/* The lowest index comes first, so that a client with few requests touches few lines. */
-	for (uint32_t i = 0; i < n; i++)
-		client->free_indices[i] = (uint16_t)(n - 1 - i);
-	client->n_free = n;
+	for (uint32_t i = 0; i < n; i++) {
+		client->table[i] = 2 * (uint64_t)n - 1 - i;
+		client->table[n + i] = NO_ID;
+	}
+	client->ids = client->table + n;
+	client->id_base = (client->id_base | ID_INDEX) + 1 - n;
 	client->n_ended = 0;
 	return arena_init(&client->arena, client->layout.arena_bytes / ARENA_UNIT_BYTES);
 }
@@ -80,10 +90,10 @@ static int tables_create(struct tr_client *client, uint32_t n)
 static void tables_destroy(struct tr_client *client)
 {
 	free(client->flights);
-	free(client->free_indices);
+	free(client->table);
 	free(client->ended);
 	client->flights = NULL;
-	client->free_indices = NULL;
+	client->table = client->ids = NULL;
 	client->ended = NULL;
 	arena_destroy(&client->arena);
 	for (int i = 0; i < PROFILES; i++) {
@@ -95,7 +105,7 @@ static void tables_destroy(struct tr_client *client)
 /* Everything of the channel except the object, which tr_reconnect fills again. */
 static void channel_leave(struct tr_client *client)
 {
-	client->gate->open = 0;
+	client_shut(client);
 	client->drain = false;
 	segment_destroy(&client->segment);
 	if (client->socket >= 0)
@@ -112,6 +122,9 @@ int client_adopt(struct tr_client *client, struct channel *channel)
 	client->socket = channel->socket;
 	client->segment = channel->segment;
 	client->layout = channel->layout;
+	/* Each free table entry has a free slot: see struct gate. */
+	if (client->layout.max_inflight > client->layout.sq_slots)
+		client->layout.max_inflight = client->layout.sq_slots;
 	*channel = (struct channel){.socket = -1, .segment.fd = -1};
 	error = tables_create(client, client->layout.max_inflight);
 	if (error < 0) {
@@ -121,11 +134,14 @@ int client_adopt(struct tr_client *client, struct channel *channel)
 	segment_client_rings(&client->segment, &client->layout, &client->submissions, &client->completions);
 	client->waker = (struct waker){.word = &header->daemon_sleep, .fd = client->socket};
 	client->sleeper = (struct sleeper){0};
-	client->fence_owed = client->had_events = client->drain = false;
+	client_fences(client);
+	client->judged = client->completions.index;
+	client->drain = false;
 	client->polls_left = client->polls_a_clock = 1;
 	client->clock_ns = client->quiet_since_ns = client->looked_ns = clock_now_ns();
 	client->end_reason = WIRE_REASON_NONE;
-	client->gate->open = 1;
+	client->gate.n_free = client->layout.max_inflight;
+	client->gate.open = 1;
 	return 0;
 }
 
@@ -161,7 +177,7 @@ int tr_open(struct tr_client **ret, const char *address, const struct tr_open_op
 
 int tr_reconnect(struct tr_client *client)
 {
-	if (gate_forked(client->gate))
+	if (client_forked(client))
 		return -ESTALE;
 	channel_leave(client);
 	client->error = -ECONNRESET;
@@ -173,17 +189,16 @@ void tr_close(struct tr_client *client)
 	if (!client)
 		return;
 	/* In a forked child the mapping does not exist, and something else may lie at its address. */
-	if (gate_forked(client->gate))
+	if (client_forked(client))
 		client->segment.base = NULL;
 	channel_leave(client);
-	gate_destroy(client->gate);
 	free(client->address);
-	free(client);
+	client_free(client);
 }
 
 int tr_fd(const struct tr_client *client)
 {
-	if (gate_forked(client->gate))
+	if (client_forked(client))
 		return -ESTALE;
 	return client->socket >= 0 ? client->socket : client->error;
 }

@@ -1,14 +1,11 @@
-/* Receiving: judge each completion, wait for the next, notice a daemon that died or hangs. */
+/* Receiving: judge each completion, notice a daemon that died or hangs. */
 #include <errno.h>
-#include <poll.h>
 #include <string.h>
 
 #include "libclient/client.h"
 
 enum {
 	EVENT_BYTES_LEAST = offsetof(struct tr_event, scored),
-	SPINS_A_CLOCK = 16, /* looks at the ring between two reads of the clock in tr_wait */
-	ID_INDEX = 0xffff,
 };
 
 _Static_assert((int)TR_EVENT_SESSION == (int)WIRE_KIND_SESSION &&
@@ -16,6 +13,22 @@ _Static_assert((int)TR_EVENT_SESSION == (int)WIRE_KIND_SESSION &&
 	       "the public numbers are those of the wire");
 _Static_assert(sizeof(struct tr_scored) == sizeof(struct wire_scored),
 	       "records are handed out where they lie");
+
+/* An event begins with the slot that it came in, but for the words of the sequence and of the reason. */
+#define SAME_PLACE(event_field, slot_field)                              \
+	_Static_assert(offsetof(struct tr_event, event_field) ==         \
+			   offsetof(struct wire_completion, slot_field), \
+		       "hand_out copies words")
+SAME_PLACE(kind, kind);
+SAME_PLACE(n_tokens, n_tok);
+SAME_PLACE(finish, finish);
+SAME_PLACE(reserved, flags);
+SAME_PLACE(id, id);
+SAME_PLACE(first, first);
+SAME_PLACE(status, status);
+SAME_PLACE(reason, aux);
+SAME_PLACE(since_ns_100, since);
+SAME_PLACE(tokens, tok);
 
 static bool is_terminal(uint8_t kind)
 {
@@ -76,36 +89,45 @@ static void fill_refusal(const struct wire_completion *answer, struct tr_event *
 	memset(event->tokens, 0, sizeof event->tokens);
 }
 
-/* Field by field: a compound literal is cleared by a string instruction, which alone takes longer than the
- * rest. */
-static inline void fill_event(const struct wire_completion *answer, struct tr_event *event)
+/* What an event has beyond its slot. */
+static inline void clear_rest(struct tr_event *event)
 {
-	event->size = sizeof *event;
-	event->kind = answer->kind;
-	event->n_tokens = answer->n_tok;
-	event->finish = answer->finish;
-	event->reserved = 0;
-	event->id = answer->id;
-	event->first = answer->first;
-	event->status = answer->status;
-	event->reason = 0;
-	event->since_ns_100 = answer->since;
-	memcpy(event->tokens, answer->tok, sizeof event->tokens);
 	event->scored = NULL;
 	event->n_scored = event->scored_stride = 0;
 	event->predicted_ns = event->retry_ns = 0;
 	event->asked = event->limit = 0;
 }
 
-static void end_flight(struct tr_client *client, struct flight *flight)
+static inline void put_word(struct tr_event *event, int i, uint64_t word)
 {
+	memcpy((char *)event + 8 * i, &word, sizeof word);
+}
+
+/* The first word of an event in place of that of its slot. */
+static inline uint64_t event_head(uint64_t word_0)
+{
+	return (word_0 & UINT64_C(0x00ffffff00000000)) | sizeof(struct tr_event);
+}
+
+static inline void end_flight(struct tr_client *client, uint32_t index)
+{
+	struct flight *flight = &client->flights[index];
+
 	/* The block outlives this call: its reply may be in the caller's hands until the next poll. */
 	if (flight->block) {
 		client->ended[client->n_ended++] = flight->block - 1;
 		flight->block = 0;
 	}
-	flight->id = 0;
-	client->free_indices[client->n_free++] = (uint16_t)(flight - client->flights);
+	client->ids[index] = NO_ID;
+	client->table[client->gate.n_free++] = client->layout.max_inflight + index;
+}
+
+/* Whether this is the id of a request in flight. */
+static inline bool is_flying(const struct tr_client *client, uint64_t id)
+{
+	uint32_t index = id & ID_INDEX;
+
+	return index < client->layout.max_inflight && client->ids[index] == id;
 }
 
 static bool is_refusal(const struct wire_completion *answer)
@@ -113,35 +135,73 @@ static bool is_refusal(const struct wire_completion *answer)
 	return answer->kind == WIRE_KIND_REFUSED;
 }
 
+/* Most answers: an ECHO, TOKENS or FINAL within its bounds, without status, reason or reply. In the high half
+ * of word 0: the kind from 1 to 3, n_tok and finish up to 8 (7 more lifts 9 to 15 out of the field). */
+static inline bool is_plain(uint64_t word_0, uint64_t word_2, uint64_t word_3)
+{
+	uint32_t head = (uint32_t)(word_0 >> 32);
+	uint32_t faults = ((head - 1) | (head + 0x070700)) & 0xf0f0fc;
+
+	return !(faults | (uint32_t)(word_2 >> 32) | (uint32_t)word_3);
+}
+
+_Static_assert(WIRE_KIND_ECHO == 1 && WIRE_KIND_FINAL == 3 && WIRE_SLOT_TOKENS == 8 && WIRE_FINISH_DONE == 8,
+	       "is_plain tests these bounds");
+
+/* Takes a plain answer from where it lies: each word is loaded once, and only words that tell nothing about
+ * others go unjudged. False: it is not plain; it has not been taken, and take_next makes a copy of its own.
+ * Word by word, because what is stored narrow and read wide waits for the store. */
+static inline bool take_plain(struct tr_client *client, const struct wire_slot *slot, uint64_t word_0,
+			      struct tr_event *event)
+{
+	uint64_t id = load_relaxed_u64(&slot->word[1]), word_2 = load_relaxed_u64(&slot->word[2]),
+		 word_3 = load_relaxed_u64(&slot->word[3]);
+
+	if (__builtin_expect(!is_plain(word_0, word_2, word_3) || !is_flying(client, id), 0))
+		return false;
+	put_word(event, 0, event_head(word_0));
+	put_word(event, 1, id);
+	put_word(event, 2, word_2);
+	put_word(event, 3, word_3);
+	put_word(event, 4, load_relaxed_u64(&slot->word[4]));
+	put_word(event, 5, load_relaxed_u64(&slot->word[5]));
+	put_word(event, 6, load_relaxed_u64(&slot->word[6]));
+	put_word(event, 7, load_relaxed_u64(&slot->word[7]));
+	clear_rest(event);
+	ring_skip(&client->completions);
+	if (is_terminal((uint8_t)(word_0 >> 32)))
+		end_flight(client, id & ID_INDEX);
+	return true;
+}
+
 /* Turns a private copy of a completion into an event (every field is stored); false: it does not add up. */
-static inline bool take_answer(struct tr_client *client, const struct wire_completion *answer,
-			       struct tr_event *event)
+static bool take_answer(struct tr_client *client, const struct wire_completion *answer,
+			struct tr_event *event)
 {
 	uint32_t index = answer->id & ID_INDEX;
-	struct flight *flight;
 
-	if (index >= client->layout.max_inflight || answer->id == 0)
-		return false;
-	flight = &client->flights[index];
-	if (flight->id != answer->id || answer->kind - 1u > WIRE_KIND_SESSION - 1u ||
+	if (!is_flying(client, answer->id) || answer->kind - 1u > WIRE_KIND_SESSION - 1u ||
 	    answer->n_tok > WIRE_SLOT_TOKENS || answer->finish > WIRE_FINISH_DONE || answer->status > 0 ||
 	    (is_refusal(answer) && answer->n_tok))
 		return false;
-	fill_event(answer, event);
+	memcpy(event, answer, sizeof *answer);
+	put_word(event, 0,
+		 event_head(((uint64_t)answer->finish << 16 | answer->n_tok << 8 | answer->kind) << 32));
+	event->reason = 0;
+	clear_rest(event);
 	if (is_refusal(answer))
 		fill_refusal(answer, event);
 	if (is_refusal(answer) || (answer->kind == WIRE_KIND_FINAL && answer->status))
 		event->reason = answer->aux;
-	else if (answer->aux && !attach_reply(client, flight, answer, event))
+	else if (answer->aux && !attach_reply(client, &client->flights[index], answer, event))
 		return false;
 	if (is_terminal(answer->kind))
-		end_flight(client, flight);
+		end_flight(client, index);
 	return true;
 }
 
-/* The same in the caller's version of the struct, `size` bytes long. */
-static __attribute__((noinline)) bool
-take_answer_as(struct tr_client *client, const struct wire_completion *answer, void *to, size_t size)
+/* Any answer, in the caller's version of the struct, `size` bytes long. */
+static bool take_long(struct tr_client *client, const struct wire_completion *answer, void *to, size_t size)
 {
 	struct tr_event event;
 
@@ -154,46 +214,51 @@ take_answer_as(struct tr_client *client, const struct wire_completion *answer, v
 	return true;
 }
 
+/* Any answer in any version of the struct, copied once and judged as the copy. */
+static __attribute__((noinline)) bool take_next(struct tr_client *client, void *to, size_t size)
+{
+	struct wire_completion answer;
+
+	return ring_read(&client->completions, &answer) && take_long(client, &answer, to, size);
+}
+
 static void give_back_ended(struct tr_client *client)
 {
 	while (client->n_ended)
 		arena_give(&client->arena, client->ended[--client->n_ended]);
 }
 
-/* Events that are in the ring now: a count, or -ECONNABORTED when the first one does not add up. */
-static int collect(struct tr_client *client, struct tr_event *events, unsigned max)
+__attribute__((noinline)) int client_collect(struct tr_client *client, struct tr_event *events, unsigned n,
+					     unsigned max)
 {
 	struct ring_reader *ring = &client->completions;
-	unsigned char *to = (unsigned char *)events;
 	size_t size = events->size;
-	struct wire_completion answer;
-	unsigned n;
+	unsigned char *to = (unsigned char *)events + n * size;
+	const struct wire_slot *slot;
+	uint64_t word_0;
 
-	client->had_events = true;
-	for (n = 0; n < max && ring_read(ring, &answer); n++, to += size) {
-		bool is_sound = size == sizeof *events ? take_answer(client, &answer, (struct tr_event *)to)
-						       : take_answer_as(client, &answer, to, size);
-
-		if (!is_sound) {
+	for (; n < max && (slot = ring_peek(ring, &word_0)); n++, to += size) {
+		if ((size != sizeof *events || !take_plain(client, slot, word_0, (struct tr_event *)to)) &&
+		    !take_next(client, to, size)) {
 			garbage(client);
 			break;
 		}
-		if (ring->index - ring->published > ring->mask / 4)
+		if ((ring->index & ring->mask >> 2) == 0)
 			ring_reader_publish(ring);
 	}
 	ring_reader_publish(ring);
-	return n || client->gate->open || client->drain ? (int)n : client->error;
+	return n || client->gate.open || client->drain ? (int)n : client->error;
 }
 
-/* After the end: what the daemon published before it comes first. */
-static __attribute__((noinline, cold)) int poll_closed(struct tr_client *client, struct tr_event *events,
+__attribute__((noinline, cold)) int client_poll_closed(struct tr_client *client, struct tr_event *events,
 						       unsigned max)
 {
 	int n;
 
-	if (gate_forked(client->gate) || !client->drain)
+	if (client_forked(client) || !client->drain)
 		return client_closed(client);
-	n = ring_ready(&client->completions) ? collect(client, events, max) : 0;
+	n = ring_ready(&client->completions) ? client_collect(client, events, 0, max) : 0;
+	client_shut(client); /* what ended in there frees nothing */
 	return n ? n : client->error;
 }
 
@@ -203,15 +268,13 @@ static int look_at_socket(struct tr_client *client, uint64_t now_ns)
 	return sleeper_asleep(&client->sleeper) ? client_peek(client) : client_drain(client);
 }
 
-/* What costs a clock: the state that the daemon left, its heartbeat, and the socket after 2 ms without
- * events. */
-static int look_at_health(struct tr_client *client, uint64_t now_ns)
+int client_look_at_health(struct tr_client *client, uint64_t now_ns)
 {
 	const struct wire_header *header = segment_header(&client->segment);
 	bool is_quiet;
 
-	if (client->had_events) {
-		client->had_events = false;
+	if (client->judged != client->completions.index) {
+		client->judged = client->completions.index;
 		client->quiet_since_ns = now_ns;
 	}
 	is_quiet = now_ns - client->quiet_since_ns >= SOCKET_LOOK_NS;
@@ -239,18 +302,30 @@ static __attribute__((noinline)) int poll_health(struct tr_client *client, struc
 	else if (gap_ns < SOCKET_LOOK_NS / 16 && client->polls_a_clock < POLLS_A_CLOCK_MAX)
 		client->polls_a_clock *= 2;
 	client->polls_left = client->polls_a_clock;
-	error = look_at_health(client, now_ns);
+	error = client_look_at_health(client, now_ns);
 	if (error == -EHOSTDOWN)
 		client->polls_left = client->polls_a_clock = 1;
-	return client->gate->open ? error : poll_closed(client, events, max);
+	return client->gate.open ? error : client_poll_closed(client, events, max);
 }
 
 /* The fence that tr_submit left out, before anything that finds no events. */
 static int pay_fence(struct tr_client *client)
 {
-	client->fence_owed = false;
+	client_fences(client);
 	if (wake_fence(&client->waker) < 0)
 		return client_hung_up(client);
+	return 0;
+}
+
+/* No event is there: what is due now and then. */
+static __attribute__((noinline)) int poll_idle(struct tr_client *client, struct tr_event *events,
+					       unsigned max)
+{
+	if (client_owes_fence(client) && pay_fence(client) < 0)
+		return client_poll_closed(client, events, max);
+	if (client->polls_left <= 1)
+		return poll_health(client, events, max);
+	client->polls_left--;
 	return 0;
 }
 
@@ -260,115 +335,36 @@ static __attribute__((noinline)) int poll_long(struct tr_client *client, struct 
 	if (max == 0 || events->size < EVENT_BYTES_LEAST || events->size % 8)
 		return -EINVAL;
 	if (!client_open(client))
-		return poll_closed(client, events, max);
+		return client_poll_closed(client, events, max);
 	give_back_ended(client);
-	if (ring_ready(&client->completions))
-		return collect(client, events, max);
-	if (client->fence_owed && pay_fence(client) < 0)
-		return poll_closed(client, events, max);
-	if (client->polls_left <= 1)
-		return poll_health(client, events, max);
-	client->polls_left--;
-	return 0;
+	return ring_ready(&client->completions) ? client_collect(client, events, 0, max)
+						: poll_idle(client, events, max);
+}
+
+/* One event is there. Others that are there already are taken, too. */
+static inline int poll_plain(struct tr_client *client, const struct wire_slot *slot, uint64_t word_0,
+			     struct tr_event *events, unsigned max)
+{
+	if (!take_plain(client, slot, word_0, events))
+		return client_collect(client, events, 0, max);
+	if (max > 1 && ring_ready(&client->completions))
+		return client_collect(client, events, 1, max);
+	ring_reader_publish(&client->completions);
+	return 1;
 }
 
 int tr_poll(struct tr_client *client, struct tr_event *events, unsigned max)
 {
-	/* Nothing there and nothing owed: the case that a spinning caller meets. */
-	if (client_open(client) && events->size >= EVENT_BYTES_LEAST && !client->n_ended &&
-	    !client->fence_owed && !ring_ready(&client->completions) && client->polls_left > 1) {
-		client->polls_left--;
-		return 0;
-	}
-	return poll_long(client, events, max);
-}
+	const struct wire_slot *slot;
+	uint64_t word_0;
 
-/* Looks at the ring until the clock says `until_ns`: 1 ready, 0 not, or an error. */
-static int spin(struct tr_client *client, uint64_t until_ns)
-{
-	for (;;) {
-		uint64_t now_ns;
-		int error;
-
-		for (int i = 0; i < SPINS_A_CLOCK; i++)
-			if (ring_ready(&client->completions))
-				return 1;
-		spin_pause();
-		now_ns = clock_now_ns();
-		error = look_at_health(client, now_ns);
-		if (error < 0)
-			return error;
-		if (now_ns >= until_ns)
-			return 0;
-	}
-}
-
-static int sleep_in_poll(struct tr_client *client, uint64_t deadline_ns)
-{
-	uint64_t slice_ns = clock_now_ns() + SLEEP_SLICE_NS;
-
-	return socket_wait(client->socket, POLLIN, slice_ns < deadline_ns ? slice_ns : deadline_ns);
-}
-
-/* One sleep, of one slice at most: 1 events are ready, 0 not, or an error. */
-static int sleep_slice(struct tr_client *client, uint64_t deadline_ns)
-{
-	shared_u32 *word = &segment_header(&client->segment)->client_sleep;
-	int error = 0;
-
-	sleep_begin(&client->sleeper, word);
-	/* The same fence serves what was submitted. */
-	client->fence_owed = false;
-	if (wake_look(&client->waker) < 0)
-		error = client_hung_up(client);
-	if (error == 0 && !ring_ready(&client->completions))
-		error = sleep_in_poll(client, deadline_ns);
-	if (error > 0)
-		error = client_drain(client);
-	sleep_end(&client->sleeper, word);
-	if (ring_ready(&client->completions))
-		return 1;
-	return error < 0 ? error : client_heartbeat(client, clock_now_ns());
-}
-
-int tr_wait(struct tr_client *client, struct tr_event *events, unsigned max, int64_t timeout_ns)
-{
-	int n = tr_poll(client, events, max), ready;
-	uint64_t start_ns, deadline_ns, spin_end_ns;
-
-	if (n != 0 || timeout_ns == 0)
-		return n;
-	start_ns = clock_now_ns();
-	deadline_ns = timeout_ns < 0 ? UINT64_MAX : start_ns + (uint64_t)timeout_ns;
-	spin_end_ns = client->spin_ns == UINT32_MAX ? UINT64_MAX : start_ns + client->spin_ns;
-	ready = spin(client, spin_end_ns < deadline_ns ? spin_end_ns : deadline_ns);
-	while (ready == 0 && clock_now_ns() < deadline_ns)
-		ready = sleep_slice(client, deadline_ns);
-	if (!client->gate->open)
-		return poll_closed(client, events, max);
-	return ready == 1 ? collect(client, events, max) : ready;
-}
-
-int tr_arm(struct tr_client *client)
-{
-	int error;
-
-	if (!client_open(client))
-		return client_closed(client);
-	/* A wake-up byte that nobody took makes epoll return at once, for ever. */
-	error = client_drain(client);
-	if (error == 0)
-		error = client_heartbeat(client, clock_now_ns());
-	if (error == 0) {
-		sleep_begin(&client->sleeper, &segment_header(&client->segment)->client_sleep);
-		client->fence_owed = false;
-		if (wake_look(&client->waker) < 0)
-			error = client_hung_up(client);
-	}
-	client->polls_left = client->polls_a_clock = 1;
-	if (ring_ready(&client->completions)) {
-		sleep_end(&client->sleeper, &segment_header(&client->segment)->client_sleep);
-		return 1;
-	}
-	return error;
+	if (!client_open(client) || events->size != sizeof *events || max == 0 || client->n_ended)
+		return poll_long(client, events, max);
+	slot = ring_peek(&client->completions, &word_0);
+	if (slot)
+		return poll_plain(client, slot, word_0, events, max);
+	if (client_owes_fence(client) || client->polls_left <= 1)
+		return poll_idle(client, events, max);
+	client->polls_left--;
+	return 0;
 }

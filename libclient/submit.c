@@ -4,86 +4,75 @@
 
 #include "libclient/client.h"
 
-enum { ID_STEP = 1 << 16, REQUEST_BYTES_LEAST = offsetof(struct tr_request, extra) };
-
 /* Where the parts of a request's first word lie. */
-enum { OP_SHIFT = 32, TOKENS_SHIFT = 40, PRIORITY_SHIFT = 48, PROFILE_SHIFT = 56 };
+enum { OP_SHIFT = 32, PRIORITY_SHIFT = 48 };
 
-/* n tokens kept, the rest zero: what lies behind them in the caller's memory stays there. */
-static const uint64_t token_masks[TR_INLINE_TOKENS + 1][TR_INLINE_TOKENS / 2] = {
-#define LOW  UINT64_C(0xffffffff)
-#define BOTH UINT64_MAX
-    {0, 0, 0, 0},          {LOW, 0, 0, 0},          {BOTH, 0, 0, 0},
-    {BOTH, LOW, 0, 0},     {BOTH, BOTH, 0, 0},      {BOTH, BOTH, LOW, 0},
-    {BOTH, BOTH, BOTH, 0}, {BOTH, BOTH, BOTH, LOW}, {BOTH, BOTH, BOTH, BOTH},
-#undef LOW
-#undef BOTH
-};
+/* A request is the slot that it becomes, but for the words of the sequence and of the id. */
+#define SAME_PLACE(request_field, slot_field)                            \
+	_Static_assert(offsetof(struct tr_request, request_field) ==     \
+			   offsetof(struct wire_submission, slot_field), \
+		       "publish copies words")
+SAME_PLACE(op, op);
+SAME_PLACE(n_tokens, n_tok);
+SAME_PLACE(priority, flags);
+SAME_PLACE(profile, profile);
+SAME_PLACE(extra, id);
+SAME_PLACE(deadline_ns, deadline_ns);
+SAME_PLACE(reserved, block);
+SAME_PLACE(model, model);
+SAME_PLACE(max_new, max_new);
+SAME_PLACE(tokens, tok);
+_Static_assert(sizeof(struct tr_request) == WIRE_SLOT_BYTES, "publish copies words");
 
-/* Whether a slot is free. The daemon's `consumed` is read only when the ring seems full. */
-static inline int find_room(struct tr_client *client)
-{
-	if (__builtin_expect(ring_room(&client->submissions) != 0, 1))
-		return 0;
-	if (!ring_writer_refresh(&client->submissions))
-		return client_die(client, -ECONNABORTED, WIRE_REASON_BAD_CONSUMED, false);
-	return ring_room(&client->submissions) ? 0 : -EAGAIN;
-}
-
-static inline uint64_t word_of(const struct tr_request *request, int i)
+static inline uint64_t word_of(const void *from, int i)
 {
 	uint64_t word;
 
-	memcpy(&word, (const char *)request + 8 * i, sizeof word);
+	memcpy(&word, (const char *)from + 8 * i, sizeof word);
 	return word;
 }
 
-/* The first word with size and operation counted from zero: what is valid has no bit outside its field. */
-static inline uint64_t normalised(uint64_t word)
+/* Size and operation counted from zero, and the priority: what is valid has no bit outside its field. */
+static inline uint64_t head_faults(uint64_t head)
 {
-	return word - sizeof(struct tr_request) - ((uint64_t)TR_GENERATE << OP_SHIFT);
+	const uint64_t forbidden = UINT32_MAX | UINT64_C(0xfc) << OP_SHIFT | UINT64_C(0xf8) << PRIORITY_SHIFT;
+
+	return (head - sizeof(struct tr_request) - ((uint64_t)TR_GENERATE << OP_SHIFT)) & forbidden;
 }
 
-/* Size, operation, count of tokens and priority in one test. Adding 7 lifts 9 to 15 tokens out of the field,
- * too. */
-static inline bool is_head_valid(uint64_t word)
-{
-	const uint64_t forbidden = UINT32_MAX | UINT64_C(0xfc) << OP_SHIFT | UINT64_C(0xf0) << TOKENS_SHIFT |
-				   UINT64_C(0xf8) << PRIORITY_SHIFT;
-	uint64_t head = normalised(word);
+_Static_assert(TR_GENERATE == 1 && TR_ECHO == 4, "head_faults tests these bounds");
 
-	return ((head | (head + (UINT64_C(7) << TOKENS_SHIFT))) & forbidden) == 0;
+/* Names the next request: a table entry that is in use from here on, and a rising count. */
+static inline uint64_t take_entry(struct tr_client *client)
+{
+	uint64_t *table = client->table, entry = table[--client->gate.n_free];
+
+	return table[entry] = (client->id_base += ID_STEP) + entry;
 }
 
-_Static_assert(TR_GENERATE == 1 && TR_ECHO == 4 && TR_INLINE_TOKENS == 8, "is_head_valid tests these bounds");
-
-/* The words of a request and of a slot are the same but for the id, the block and the order of the halves of
- * word 1. `block`: 0, or the block that replaces tokens, profile and max_new. There is room and a free index.
- */
-static inline void publish(struct tr_client *client, const struct tr_request *request, uint64_t head,
-			   uint64_t block, uint64_t *ret_id)
+/* There is a free table entry, and so a free slot; the request has no extra. */
+static inline void publish(struct tr_client *client, const struct tr_request *request, uint64_t *ret_id)
 {
-	struct wire_slot *slot = ring_begin(&client->submissions);
-	const uint64_t *mask = token_masks[head >> TOKENS_SHIFT & 0xff];
-	uint32_t index = client->free_indices[--client->n_free];
-	uint64_t id = (client->last_id += ID_STEP) | index;
+	const uint32_t *mask = client->token_masks[request->n_tokens];
+	uint64_t head = word_of(request, 0), id = *ret_id = take_entry(client);
+	uint32_t seq;
+	struct wire_slot *slot = ring_begin(&client->submissions, &seq);
 
-	client->flights[index].id = *ret_id = id;
 	store_relaxed_u64(&slot->word[1], id);
 	store_relaxed_u64(&slot->word[2], word_of(request, 2));
-	store_relaxed_u64(&slot->word[3], word_of(request, 1) << 32 | block);
-	store_relaxed_u64(&slot->word[4], word_of(request, 3) & mask[0]);
-	store_relaxed_u64(&slot->word[5], word_of(request, 4) & mask[1]);
-	store_relaxed_u64(&slot->word[6], word_of(request, 5) & mask[2]);
-	store_relaxed_u64(&slot->word[7], word_of(request, 6) & mask[3]);
-	ring_commit(&client->submissions, slot, head - sizeof(struct tr_request));
-	client->fence_owed = true;
+	store_relaxed_u64(&slot->word[3], word_of(request, 3));
+	store_relaxed_u64(&slot->word[4], word_of(request, 4) & word_of(mask, 0));
+	store_relaxed_u64(&slot->word[5], word_of(request, 5) & word_of(mask, 1));
+	store_relaxed_u64(&slot->word[6], word_of(request, 6) & word_of(mask, 2));
+	store_relaxed_u64(&slot->word[7], word_of(request, 7) & word_of(mask, 3));
+	ring_commit(slot, head + seq - sizeof(struct tr_request));
 }
 
 /* Publishes a request whose extras go into a block; the slot's own tokens, profile and max_new are zero. */
 static int submit_block(struct tr_client *client, const struct tr_request *request, uint64_t *ret_id)
 {
-	struct flight *flight = &client->flights[client->free_indices[client->n_free - 1]];
+	struct flight *flight =
+	    &client->flights[client->table[client->gate.n_free - 1] - client->layout.max_inflight];
 	struct tr_request rest = *request;
 	int error = block_build(client, request, flight);
 
@@ -91,8 +80,8 @@ static int submit_block(struct tr_client *client, const struct tr_request *reque
 		return error;
 	rest.n_tokens = rest.profile = 0;
 	rest.max_new = 0;
-	publish(client, &rest, word_of(&rest, 0),
-		client->layout.arena_off / ARENA_UNIT_BYTES + flight->block - 1, ret_id);
+	rest.reserved = (uint32_t)(client->layout.arena_off / ARENA_UNIT_BYTES) + flight->block - 1;
+	publish(client, &rest, ret_id);
 	return 0;
 }
 
@@ -105,36 +94,44 @@ static __attribute__((noinline, cold)) int submit_wake(struct tr_client *client)
 	return 0;
 }
 
-/* All that keeps a request off the short path: another version of the struct, extras, a ring that seems full.
- */
+/* All that keeps a request off the short path: a closed gate, another version of the struct, extras, a full
+ * table. */
 static __attribute__((noinline)) int submit_long(struct tr_client *client, const struct tr_request *request,
 						 uint64_t *ret_id)
 {
 	struct tr_request known;
-	int error;
 
-	if (copy_versioned(&known, sizeof known, request, REQUEST_BYTES_LEAST) < 0)
+	if (!client_open(client))
+		return client_closed(client);
+	if (copy_versioned(&known, sizeof known, request, sizeof known) < 0)
 		return -EINVAL;
 	known.size = sizeof known;
-	if (!is_head_valid(word_of(&known, 0)) || known.reserved)
+	if (head_faults(word_of(&known, 0)) || known.n_tokens > TR_INLINE_TOKENS || known.reserved)
 		return -EINVAL;
-	error = find_room(client);
-	if (error < 0)
-		return error;
-	if (client->n_free == 0)
+	if (client->gate.n_free == 0)
 		return -EAGAIN;
 	if (known.extra)
 		return submit_block(client, &known, ret_id);
-	publish(client, &known, word_of(&known, 0), 0, ret_id);
+	publish(client, &known, ret_id);
 	return 0;
 }
 
-/* Whether nothing but publishing is left to do. The size is tested before anything behind it is read. */
+/* Whether nothing but publishing is left to do. Every version of the struct has the bytes that are read here.
+ */
 static inline bool is_short(const struct tr_client *client, const struct tr_request *request)
 {
-	return __builtin_expect(is_head_valid(word_of(request, 0)) && !request->reserved && !request->extra &&
-				    ring_room(&client->submissions) != 0 && client->n_free != 0,
+	uint64_t faults = head_faults(word_of(request, 0)) | word_of(request, 1) | request->reserved;
+
+	return __builtin_expect(!faults && request->n_tokens <= TR_INLINE_TOKENS && client->gate.n_free != 0,
 				1);
+}
+
+static inline int submit(struct tr_client *client, const struct tr_request *request, uint64_t *ret_id)
+{
+	if (!is_short(client, request))
+		return submit_long(client, request, ret_id);
+	publish(client, request, ret_id);
+	return 0;
 }
 
 static __attribute__((noinline)) int submit_long_and_wake(struct tr_client *client,
@@ -147,21 +144,11 @@ static __attribute__((noinline)) int submit_long_and_wake(struct tr_client *clie
 
 int tr_submit(struct tr_client *client, const struct tr_request *request, uint64_t *ret_id)
 {
-	if (!client_open(client))
-		return client_closed(client);
 	if (!is_short(client, request))
 		return submit_long_and_wake(client, request, ret_id);
-	publish(client, request, word_of(request, 0), 0, ret_id);
+	publish(client, request, ret_id);
 	/* Without a fence: the next empty poll fences and looks again. */
-	return __builtin_expect(wake_wanted(&client->waker), 0) ? submit_wake(client) : 0;
-}
-
-static int submit(struct tr_client *client, const struct tr_request *request, uint64_t *ret_id)
-{
-	if (!is_short(client, request))
-		return submit_long(client, request, ret_id);
-	publish(client, request, word_of(request, 0), 0, ret_id);
-	return 0;
+	return __builtin_expect(waker_sees_sleep(&client->waker), 0) ? submit_wake(client) : 0;
 }
 
 int tr_submit_many(struct tr_client *client, const struct tr_request *requests, unsigned n, uint64_t *ret_ids)
@@ -186,22 +173,34 @@ int tr_submit_many(struct tr_client *client, const struct tr_request *requests, 
 	return done ? (int)done : error;
 }
 
+/* Whether a slot is free that no free table entry may need. */
+static int find_room_to_cancel(struct tr_client *client)
+{
+	struct ring_writer *ring = &client->submissions;
+	uint64_t n_free = client->gate.n_free;
+
+	if ((int64_t)ring_room(ring) > (int64_t)n_free)
+		return 0;
+	if (!ring_writer_refresh(ring))
+		return client_die(client, -ECONNABORTED, WIRE_REASON_BAD_CONSUMED, false);
+	return ring_room(ring) > n_free ? 0 : -EAGAIN;
+}
+
 int tr_cancel(struct tr_client *client, uint64_t id)
 {
 	struct wire_submission cancel = {.op = WIRE_OP_CANCEL};
-	uint32_t index = id & (ID_STEP - 1);
+	uint32_t index = id & ID_INDEX;
 	int error;
 
 	if (!client_open(client))
 		return client_closed(client);
-	if (id == 0 || index >= client->layout.max_inflight || client->flights[index].id != id)
+	if (index >= client->layout.max_inflight || client->ids[index] != id)
 		return 0;
-	error = find_room(client);
+	error = find_room_to_cancel(client);
 	if (error < 0)
 		return error;
 	memcpy(cancel.tok, &id, sizeof id);
 	ring_publish(&client->submissions, &cancel);
-	client->fence_owed = true;
 	if (wake_wanted(&client->waker))
 		submit_wake(client);
 	return 0;
@@ -211,7 +210,7 @@ int tr_flush(struct tr_client *client)
 {
 	if (!client_open(client))
 		return client_closed(client);
-	client->fence_owed = false;
+	client_fences(client);
 	if (wake_fence(&client->waker) < 0)
 		return client_hung_up(client);
 	return 0;

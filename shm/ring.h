@@ -35,26 +35,30 @@ static inline void ring_preset(struct wire_slot *slots, uint32_t n, uint64_t fir
 		store_relaxed_u64(&slots[i & (n - 1)].word[0], (uint32_t)(i + 1 - n));
 }
 
-/* The slot of the writer's index, whose words 1 to 7 may be stored (relaxed) before ring_commit. The caller
- * has seen room: index != limit. */
-static inline struct wire_slot *ring_begin(const struct ring_writer *ring)
+/* Takes the writer's next slot and its sequence number, and advances. Words 1 to 7 may be stored (relaxed)
+ * before ring_commit. The caller has seen room: index != limit. */
+static inline struct wire_slot *ring_begin(struct ring_writer *ring, uint32_t *ret_seq)
 {
-	return &ring->slots[ring->index & ring->mask];
+	uint64_t index = ring->index;
+
+	ring->index = index + 1;
+	*ret_seq = (uint32_t)index + 1;
+	return &ring->slots[index & ring->mask];
 }
 
-/* Publishes the slot of ring_begin with the high half of its word 0, and advances. */
-static inline void ring_commit(struct ring_writer *ring, struct wire_slot *slot, uint64_t high_half)
+/* Publishes the slot of ring_begin: its sequence number is the low half of word 0. */
+static inline void ring_commit(struct wire_slot *slot, uint64_t word_0)
 {
 	/* Release: pairs with the acquire in ring_read; words 1 to 7 are visible to whoever sees this
 	 * sequence. */
-	store_release_u64(&slot->word[0], high_half | (uint32_t)(ring->index + 1));
-	ring->index++;
+	store_release_u64(&slot->word[0], word_0);
 }
 
 /* Publishes one message (`message`: 64 bytes whose first four, the sequence, are ignored). Room as above. */
 static inline void ring_publish(struct ring_writer *ring, const void *message)
 {
-	struct wire_slot *slot = ring_begin(ring);
+	uint32_t seq;
+	struct wire_slot *slot = ring_begin(ring, &seq);
 	uint64_t words[8];
 
 	memcpy(words, message, sizeof words);
@@ -65,7 +69,7 @@ static inline void ring_publish(struct ring_writer *ring, const void *message)
 	store_relaxed_u64(&slot->word[5], words[5]);
 	store_relaxed_u64(&slot->word[6], words[6]);
 	store_relaxed_u64(&slot->word[7], words[7]);
-	ring_commit(ring, slot, words[0] & ~(uint64_t)UINT32_MAX);
+	ring_commit(slot, (words[0] & ~(uint64_t)UINT32_MAX) | seq);
 }
 
 /* Copies the next message to `message` (64 bytes) and advances; false when none is published. Each word is
@@ -75,7 +79,7 @@ static inline bool ring_read(struct ring_reader *ring, void *message)
 	const struct wire_slot *slot = &ring->slots[ring->index & ring->mask];
 	uint64_t words[8];
 
-	/* Acquire: pairs with the release in ring_publish. */
+	/* Acquire: pairs with the release in ring_commit. */
 	words[0] = load_acquire_u64(&slot->word[0]);
 	if ((uint32_t)words[0] != (uint32_t)(ring->index + 1))
 		return false;
@@ -89,6 +93,22 @@ static inline bool ring_read(struct ring_reader *ring, void *message)
 	memcpy(message, words, sizeof words);
 	ring->index++;
 	return true;
+}
+
+/* The next message where it lies, with its word 0; NULL: none. The peer may change the other words meanwhile:
+ * whoever judges one loads it once (relaxed). ring_skip consumes it. */
+static inline const struct wire_slot *ring_peek(const struct ring_reader *ring, uint64_t *ret_word_0)
+{
+	const struct wire_slot *slot = &ring->slots[ring->index & ring->mask];
+
+	/* Acquire: pairs with the release in ring_commit. */
+	*ret_word_0 = load_acquire_u64(&slot->word[0]);
+	return (uint32_t)*ret_word_0 == (uint32_t)(ring->index + 1) ? slot : NULL;
+}
+
+static inline void ring_skip(struct ring_reader *ring)
+{
+	ring->index++;
 }
 
 /* Whether a message is waiting; does not consume it. */

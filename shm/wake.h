@@ -58,6 +58,12 @@ static inline void sleep_end(struct sleeper *sleeper, shared_u32 *word)
 	store_relaxed_u32(word, sleeper_next_even(sleeper));
 }
 
+/* Whether the peer sleeps, woken or not, as far as is visible without a fence. */
+static inline bool waker_sees_sleep(const struct waker *waker)
+{
+	return load_relaxed_u32(waker->word) & 1;
+}
+
 /* Whether the peer sleeps on a value that was not woken yet, as far as is visible without a fence. */
 static inline bool wake_wanted(const struct waker *waker)
 {

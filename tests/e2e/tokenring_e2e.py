@@ -42,9 +42,9 @@ class Extra(ctypes.Structure):
 
 
 class Request(ctypes.Structure):
-    _fields_ = [("size", u32), ("op", u8), ("n_tokens", u8), ("priority", u8), ("profile", u8), ("model", u16),
-                ("max_new", u16), ("reserved", u32), ("deadline_ns", u64), ("tokens", u32 * 8),
-                ("extra", ctypes.POINTER(Extra))]
+    _fields_ = [("size", u32), ("op", u8), ("n_tokens", u8), ("priority", u8), ("profile", u8),
+                ("extra", ctypes.POINTER(Extra)), ("deadline_ns", u64), ("reserved", u32), ("model", u16),
+                ("max_new", u16), ("tokens", u32 * 8)]
 
 
 class Event(ctypes.Structure):

@@ -76,8 +76,8 @@ static void check_tables(void)
 	uint32_t busy = 0;
 
 	for (uint32_t i = 0; i < INFLIGHT; i++)
-		busy += client->flights[i].id != 0;
-	if (busy + client->n_free != INFLIGHT || client->n_ended > INFLIGHT)
+		busy += client->ids[i] != NO_ID;
+	if (busy + client->gate.n_free != INFLIGHT || client->n_ended > INFLIGHT)
 		abort();
 }
 
@@ -85,7 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct wire_submission seen;
 
-	if (!client || !client->gate->open)
+	if (!client || !client->gate.open)
 		open_channel();
 	while (ring_read(&requests, &seen))
 		ring_reader_publish(&requests);
@@ -98,7 +98,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		memcpy(&answer, data, sizeof answer);
 		/* Most inputs name a request in flight, and some write its reply area. */
 		if (data[0] & 64)
-			answer.id = flight->id;
+			answer.id = client->ids[data[0] % INFLIGHT];
 		if (data[0] & 128 && flight->reply_off && size >= 64 + sizeof(struct wire_reply))
 			memcpy(client->segment.base + flight->reply_off * 64ull, data + 64,
 			       sizeof(struct wire_reply));
@@ -107,7 +107,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		ring_publish(&answers, &answer);
 		if (tr_poll(client, &event, 1) == 1)
 			check_event(&event);
-		if (!client->gate->open)
+		if (!client->gate.open)
 			break;
 		check_tables();
 	}

@@ -171,35 +171,78 @@ static void a_refusal_carries_its_numbers(void **state)
 	fake_stop(&fake);
 }
 
-static void a_full_channel_says_so_and_loses_nothing(void **state)
+/* Submits until the library says no more: how many went. */
+static uint32_t submit_all(struct tr_client *client, uint64_t *ids, uint32_t n_most)
 {
-	struct fake_daemon fake = {.max_inflight = 32, .cq_slots = 64, .sq_slots = 16};
-	struct tr_client *client = open_client(&fake);
 	struct tr_request request = request_of(TR_ECHO, 1, 0);
-	uint64_t ids[64], n = 0;
-	int error;
+	uint32_t n = 0;
+	int error = 0;
 
-	fake_set(&fake, FAKE_NO_CONSUME);
-	while ((error = tr_submit(client, &request, &ids[n])) == 0)
-		request.tokens[0] = (uint32_t)++n;
+	while (n < n_most && (error = tr_submit(client, &request, &ids[n])) == 0)
+		request.tokens[0] = ++n;
 	assert_int_equal(error, -EAGAIN);
-	assert_int_equal(n, 16);
-	fake_clear(&fake, FAKE_NO_CONSUME);
-	for (uint32_t i = 0; i < 16; i++) {
+	return n;
+}
+
+static void expect_echoes(struct tr_client *client, const uint64_t *ids, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
 		struct tr_event event = wait_one(client);
 
 		assert_int_equal(event.id, ids[i]);
 		assert_int_equal(event.tokens[0], i);
 	}
-	/* The table of requests in flight is the other limit. */
-	for (n = 0, error = 0; n < 64 && error == 0; n += error == 0) {
-		error = tr_submit(client, &request, &ids[n]);
-		usleep(100);
+}
+
+static void a_full_channel_says_so_and_loses_nothing(void **state)
+{
+	/* Of slots and table entries what there are fewer of is the limit. */
+	const uint32_t sizes[][3] = {{16, 32, 16}, {16, 16, 16}, {64, 32, 32}};
+
+	for (int k = 0; k < 3; k++) {
+		struct fake_daemon fake = {
+		    .sq_slots = sizes[k][0], .max_inflight = sizes[k][1], .cq_slots = 64};
+		struct tr_client *client = open_client(&fake);
+		uint64_t ids[64];
+
+		assert_int_equal(tr_max_inflight(client), sizes[k][2]);
+		for (int round = 0; round < 3; round++) {
+			fake_set(&fake, FAKE_NO_CONSUME);
+			assert_int_equal(submit_all(client, ids, 64), sizes[k][2]);
+			fake_clear(&fake, FAKE_NO_CONSUME);
+			expect_echoes(client, ids, sizes[k][2]);
+		}
+		tr_close(client);
+		fake_stop(&fake);
 	}
-	assert_int_equal(error, -EAGAIN);
-	assert_int_equal(n, 32);
-	for (uint32_t i = 0; i < 32; i++)
-		assert_int_equal(wait_one(client).id, ids[i]);
+}
+
+static void cancellations_leave_a_slot_to_each_free_entry(void **state)
+{
+	struct fake_daemon fake = {.sq_slots = 16, .max_inflight = 8};
+	struct tr_client *client = open_client(&fake);
+	struct tr_request request = request_of(TR_ECHO, 1, 0);
+	uint64_t ids[8];
+
+	for (int round = 0; round < 20; round++) {
+		uint32_t n = (uint32_t)round % 8 + 1, n_cancelled = 0;
+		int error;
+
+		fake_set(&fake, FAKE_NO_CONSUME);
+		for (uint32_t i = 0; i < n; i++, request.tokens[0] = i)
+			ids[i] = submit_ok(client, &request);
+		while ((error = tr_cancel(client, ids[n_cancelled % n])) == 0)
+			n_cancelled++;
+		assert_int_equal(error, -EAGAIN);
+		assert_int_equal(n_cancelled, 8);
+		for (uint32_t i = n; i < 8; i++, request.tokens[0] = i)
+			ids[i] = submit_ok(client, &request);
+		assert_int_equal(tr_submit(client, &request, &ids[0]), -EAGAIN);
+		assert_int_equal(client->submissions.index - fake.submissions.index, 16);
+		request.tokens[0] = 0;
+		fake_clear(&fake, FAKE_NO_CONSUME);
+		expect_echoes(client, ids, 8);
+	}
 	tr_close(client);
 	fake_stop(&fake);
 }
@@ -396,13 +439,13 @@ static void structs_of_other_versions_are_understood(void **state)
 	assert_int_equal(events[0].later, 0);
 	newer.later = 1;
 	assert_int_equal(tr_submit(client, &newer.request, &id), -EINVAL);
-	newer.request.size = offsetof(struct tr_request, extra);
+	newer.later = 0;
 	submit_ok(client, &newer.request);
 	older.scored = (void *)1;
 	assert_int_equal(tr_wait(client, &older, 1, SECOND_NS), 1);
 	assert_int_equal(older.tokens[0], 7);
 	assert_ptr_equal(older.scored, (void *)1);
-	newer.request.size = offsetof(struct tr_request, extra) - 8;
+	newer.request.size = sizeof newer.request - 8;
 	assert_int_equal(tr_submit(client, &newer.request, &id), -EINVAL);
 	older.size = 16;
 	assert_int_equal(tr_poll(client, &older, 1), -EINVAL);
@@ -449,7 +492,7 @@ static void bad_arguments_are_refused_before_the_ring(void **state)
 		extra.continuation_lengths = ids; extra.n_candidates = extra.n_continuations = 1);
 #undef REFUSED
 	assert_int_equal(id, 0);
-	assert_int_equal(client->n_free, tr_max_inflight(client));
+	assert_int_equal(client->gate.n_free, tr_max_inflight(client));
 	assert_int_equal(arena_longest(&client->arena), client->arena.n_units);
 	tr_close(client);
 	fake_stop(&fake);
@@ -484,6 +527,7 @@ int main(void)
 	    cmocka_unit_test(log_probabilities_stream_with_their_tokens),
 	    cmocka_unit_test(a_refusal_carries_its_numbers),
 	    cmocka_unit_test(a_full_channel_says_so_and_loses_nothing),
+	    cmocka_unit_test(cancellations_leave_a_slot_to_each_free_entry),
 	    cmocka_unit_test(the_arena_is_a_limit_too),
 	    cmocka_unit_test(many_are_submitted_at_once),
 	    cmocka_unit_test(a_cancelled_request_ends_with_its_own_event),

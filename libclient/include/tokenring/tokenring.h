@@ -97,16 +97,16 @@ struct tr_request_extra {
 /* A request. With extra == NULL it travels in one cache line and its sampling is that of `profile`. */
 struct tr_request {
 	uint32_t size;
-	uint8_t op;           /* enum tr_op */
-	uint8_t n_tokens;     /* inline: 0 to TR_INLINE_TOKENS */
-	uint8_t priority;     /* 0 (most urgent) to 7 */
-	uint8_t profile;      /* 0: greedy; others from tr_profile */
+	uint8_t op;       /* enum tr_op */
+	uint8_t n_tokens; /* inline: 0 to TR_INLINE_TOKENS */
+	uint8_t priority; /* 0 (most urgent) to 7 */
+	uint8_t profile;  /* 0: greedy; others from tr_profile */
+	const struct tr_request_extra *extra;
+	uint64_t deadline_ns; /* absolute CLOCK_MONOTONIC; 0: none */
+	uint32_t reserved;    /* zero */
 	uint16_t model;       /* 0: the first model */
 	uint16_t max_new;     /* 0: the profile's */
-	uint32_t reserved;    /* zero */
-	uint64_t deadline_ns; /* absolute CLOCK_MONOTONIC; 0: none */
 	uint32_t tokens[TR_INLINE_TOKENS];
-	const struct tr_request_extra *extra;
 };
 
 enum tr_event_kind {
@@ -203,8 +203,8 @@ TR_API void tr_close(struct tr_client *client);
 TR_API int tr_reconnect(struct tr_client *client);
 
 /* Submits a request. Wait-free: no system call unless the daemon sleeps (then one). No allocation. `*ret_id`
- * names the request in events. -EAGAIN: ring, in-flight table or arena is full; nothing was submitted; poll
- * and try again. -E2BIG: the request can never fit the arena. */
+ * names the request in events. -EAGAIN: tr_max_inflight are in flight, or the arena is full; nothing was
+ * submitted; poll and try again. -E2BIG: the request can never fit the arena. */
 TR_API int tr_submit(struct tr_client *client, const struct tr_request *request, uint64_t *ret_id);
 
 /* Submits up to n requests; returns how many (the first ones), or the first one's error. ret_ids: (n). */
