@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILDS = ROOT / "build" / "check"
 HUGE_PAGES = Path("/proc/sys/vm/nr_hugepages")
 HUGE_PAGES_WANTED = 256
-BY_NAME_ONLY = ["soak", "peer", "device"]
+BY_NAME_ONLY = ["soak", "soak_asan", "peer", "device"]
 FUZZ_SECONDS = int(os.environ.get("TOKENRING_FUZZ_SECONDS", "120"))
 LOG_TAIL = 40
 NOTHING_OPTIONAL = [f"-D{name}=disabled" for name in ("uring", "dpdk", "cuda", "http", "systemd")]
@@ -240,7 +240,9 @@ def stages_for(words):
         special = {"lint": stage_lint, "fuzz": stage_fuzz}
         return [(word, special.get(word, lambda r, s=word: stage_suites(s, chosen[s], r))) for word in words]
     compiler, options, _, factor = STAGES["gcc-release"]
-    return [("gcc-release", lambda r: stage_suites("gcc-release", (compiler, options, words, factor), r))]
+    # A soak of hostile clients proves little where nothing watches the daemon's memory.
+    watched = [("asan", lambda r: stage_suites("asan", (*STAGES["asan"][:2], ["soak_asan"], 1), r))] if "soak" in words else []
+    return watched + [("gcc-release", lambda r: stage_suites("gcc-release", (compiler, options, words, factor), r))]
 
 
 def main():
