@@ -119,6 +119,20 @@ static inline bool channel_has_room(struct channel *channel, bool *ret_bad)
 	return ring_room(&channel->completions) > channel->n_in_flight;
 }
 
+/* Whether a submission waits, or a block whose copy goes on. */
+static inline bool channel_has_work(const struct channel *channel)
+{
+	return ring_ready(&channel->submissions) || channel->copy.request != CHANNEL_NO_REQUEST;
+}
+
+/* Whether the id's table index exists and is not in use. */
+static inline bool channel_lookup_free(const struct channel *channel, uint64_t id)
+{
+	uint32_t index = id & 0xffff;
+
+	return index < channel->max_in_flight && channel->table[index] == CHANNEL_NO_REQUEST;
+}
+
 /* The request under a table index; a cancel may name any number. */
 static inline uint32_t channel_lookup(const struct channel *channel, uint64_t id)
 {

@@ -3,15 +3,6 @@
  * A terminal always has its reserved slot; tokens use what is left. */
 #include "daemon/engine/front_internal.h"
 
-void deliver(struct front *front, struct channel *channel, const struct wire_completion *completion)
-{
-	ring_publish(&channel->completions, completion);
-	if (channel->unwoken)
-		return;
-	channel->unwoken = true;
-	front->unwoken.items[front->unwoken.n++] = channel;
-}
-
 uint32_t deliver_since(struct front *front, uint32_t request)
 {
 	uint64_t units;

@@ -1,7 +1,7 @@
 /* Submissions: from the ring to a private copy, judged, answered at once or handed to the engine.
  *
  * Everything here is about bytes that a hostile process may change at any moment: each is read once. */
-#include "daemon/engine/front_internal.h"
+#include "daemon/engine/echo.h"
 
 static const struct engine_limits *limits_if_ready(const struct front *front)
 {
@@ -315,7 +315,8 @@ static uint32_t check_id(struct channel *channel, uint64_t id)
 	return WIRE_REASON_NONE;
 }
 
-static void take_slot(struct front *front, struct channel *channel, const struct wire_submission *slot)
+static __attribute__((noinline)) void take_slot(struct front *front, struct channel *channel,
+						const struct wire_submission *slot)
 {
 	const struct profile *profile;
 	struct refusal refusal = {0};
@@ -338,7 +339,7 @@ static void take_slot(struct front *front, struct channel *channel, const struct
 }
 
 /* A slot is read only when its answer has a place to go. */
-static bool next_slot(struct front *front, struct channel *channel, struct wire_submission *ret_slot)
+static inline bool next_slot(struct front *front, struct channel *channel, uint64_t ret_words[8])
 {
 	bool bad = false;
 
@@ -349,19 +350,29 @@ static bool next_slot(struct front *front, struct channel *channel, struct wire_
 			front->pickup_waits = true;
 		return false;
 	}
-	return ring_read(&channel->submissions, ret_slot);
+	return ring_read(&channel->submissions, ret_words);
+}
+
+static inline void take_words(struct front *front, struct channel *channel, const uint64_t words[8])
+{
+	struct wire_submission slot;
+
+	if (echo_at_once(front, channel, words))
+		return;
+	memcpy(&slot, words, sizeof slot);
+	take_slot(front, channel, &slot);
 }
 
 static unsigned take_slots(struct front *front, struct channel *channel, uint32_t *block_budget)
 {
 	unsigned most = TURN_CHANNEL_SLOTS < front->slots_left ? TURN_CHANNEL_SLOTS : front->slots_left;
 	uint64_t quarter = (channel->submissions.mask + 1) / 4;
-	struct wire_submission slot;
+	uint64_t words[8];
 	unsigned n = 0;
 
-	while (n < most && !channel->doomed && next_slot(front, channel, &slot)) {
+	while (n < most && !channel->doomed && next_slot(front, channel, words)) {
 		n++;
-		take_slot(front, channel, &slot);
+		take_words(front, channel, words);
 		if (channel->submissions.index - channel->submissions.published >= quarter)
 			ring_reader_publish(&channel->submissions);
 		if (channel->copy.request != CHANNEL_NO_REQUEST && !copy_some(front, channel, block_budget))
