@@ -267,7 +267,10 @@ static unsigned poll_active(struct front *front)
 	if (active->next >= active->n)
 		active->next = 0;
 	for (uint32_t i = 0, at = active->next; i < active->n && front->slots_left; i++) {
-		served += pickup_channel(front, active->items[at]);
+		struct channel *channel = active->items[at];
+
+		if (channel_has_work(channel))
+			served += pickup_channel(front, channel);
 		at = at + 1 < active->n ? at + 1 : 0;
 	}
 	active->next++;
@@ -302,8 +305,7 @@ static void park_idle(struct front *front)
 		struct channel *channel = front->active.items[i];
 
 		/* One whose ring is full must stay where front_idle sees that it waits. */
-		if (!channel->served && channel->copy.request == CHANNEL_NO_REQUEST &&
-		    !ring_ready(&channel->submissions)) {
+		if (!channel->served && !channel_has_work(channel)) {
 			channels_remove(&front->active, channel);
 			channel->active = false;
 			channels_add(&front->parked, channel);
@@ -361,16 +363,17 @@ static void wake_others(struct front *front)
 }
 
 /* Parked channels by rotation: the more was served, the longer the turn may take anyway. */
-static unsigned poll_rings(struct front *front)
+static unsigned poll_rings(struct front *front, bool is_rare)
 {
 	unsigned served = poll_active(front);
 
 	if (front->parked.n)
-		served += poll_parked(front, 2 + front->parked.n * served / 128);
+		served += poll_parked(front, is_rare ? RARE_PARKED + front->parked.n / 2
+						     : 2 + front->parked.n * served / 128);
 	return served;
 }
 
-unsigned front_turn(struct front *front)
+static unsigned turn(struct front *front, bool is_rare)
 {
 	unsigned did = 0;
 
@@ -381,23 +384,33 @@ unsigned front_turn(struct front *front)
 	front->pickup_waits = false;
 	if (!queue_empty(&front->messages))
 		did += take_messages(front);
-	did += poll_rings(front);
+	did += poll_rings(front, is_rare);
 	if (!queue_empty(&front->link->events))
 		did += deliver_events(front);
 	if (front->outbox.n)
 		did += deliver_outbox(front);
-	if (--front->turns_to_clock == 0)
+	if (--front->turns_to_clock == 0 || is_rare)
 		did += periodic(front);
 	if (front->doomed.n)
 		bury_doomed(front);
 	/* Off the busy path: a turn that did nothing pays the fence that the busy ones left out. */
-	if (did == 0 && front->unwoken.n) {
+	if ((did == 0 || is_rare) && front->unwoken.n) {
 		fence_full(); /* pairs with the fence of the client's sleep_begin */
 		wake_clients(front, true);
 	}
 	wake_others(front);
 	front->did_something |= did > 0;
 	return did;
+}
+
+unsigned front_turn(struct front *front)
+{
+	return turn(front, false);
+}
+
+void front_poll(struct front *front)
+{
+	turn(front, true);
 }
 
 /* ---- what other threads ask ---- */

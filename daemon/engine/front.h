@@ -6,7 +6,8 @@
  * (control/server.h) creates channels, answers control messages and takes ended channels apart.
  *
  * Thread rule: front_turn and front_idle belong to one thread, the front's: the engine's own (front_turn is
- * then called from the backend's poll callback too) or another. Everything else says who may call it.
+ * then called (as front_poll) from the backend's poll callback too) or another. Everything else says who may
+ * call it.
  *
  *     while (!front_drained(front))
  *             if (front_turn(front) + engine_turn(engine) == 0)
@@ -62,6 +63,10 @@ void front_free(struct front *front);
  * most tens of microseconds else; call it every 100 us at least while a step runs. Never blocks; not from
  * within itself. Front's thread. */
 unsigned front_turn(struct front *front);
+
+/* A turn between two pieces of a step, where turns come some 50 us apart: it leaves nothing that a client
+ * waits for to the next one but half of the parked channels. Front's thread; not from within a turn. */
+void front_poll(struct front *front);
 
 /* Call when front_turn and the engine both found nothing to do. Returns at once during the first spin_ns
  * after the last activity; then sleeps until a client, the control thread or front_wake has something,

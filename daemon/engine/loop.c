@@ -122,7 +122,7 @@ void loop_poll(void *data)
 	if (!is_shared_thread || loop->in_front)
 		return;
 	loop->in_front = true;
-	front_turn(loop->front);
+	front_poll(loop->front);
 	loop->in_front = false;
 }
 
