@@ -56,6 +56,12 @@ struct profile {
 	uint32_t stop_ids[PROFILE_STOP_IDS_MAX];
 };
 
+/* Where a sentence for the user goes; NULL: nowhere. */
+struct why {
+	char *text;
+	size_t bytes;
+};
+
 struct tr_client {
 	struct gate gate;
 
@@ -96,6 +102,7 @@ struct tr_client {
 	/* What tr_open was told. */
 	char *address; /* NULL: the default */
 	uint32_t spin_ns, timeout_ms;
+	struct why why; /* until tr_open returns */
 };
 
 /* A connection after its handshake. */
@@ -105,8 +112,9 @@ struct channel {
 	struct segment_layout layout;
 };
 
-/* connect.c: resolves the address, connects, maps and checks. Blocks up to timeout_ms. */
-int channel_connect(struct channel *ret, const char *address, uint32_t timeout_ms);
+/* connect.c: resolves the address, connects, maps and checks. Blocks up to timeout_ms. On failure there is a
+ * sentence in why. */
+int channel_connect(struct channel *ret, const char *address, uint32_t timeout_ms, struct why why);
 void channel_destroy(struct channel *channel);
 
 /* open.c: an object without a channel; a channel that becomes the client's in any case. */

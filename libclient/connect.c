@@ -1,6 +1,8 @@
 /* From an address to a mapped and checked channel. */
 #include <errno.h>
 #include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -85,22 +87,48 @@ static int connect_address(const char *address, uint32_t timeout_ms)
 	return connect_path(address, timeout_ms);
 }
 
-/* An END instead of what was expected: its reason's errno says more than a hang-up would. */
-static int refused(const struct message *message)
+static void say(struct why why, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void say(struct why why, const char *format, ...)
 {
-	uint32_t reason = 0;
+	va_list arguments;
+
+	if (!why.text)
+		return;
+	va_start(arguments, format);
+	vsnprintf(why.text, why.bytes, format, arguments);
+	va_end(arguments);
+}
+
+/* An END instead of what was expected: its reason's errno says more than a hang-up would, and its sentence is
+ * there also for a reason that only later versions know. */
+static int refused(const struct message *message, struct why why)
+{
+	struct wire_end end = {.reason = WIRE_REASON_NONE};
 	int error;
 
-	if (message->head.bytes >= sizeof reason)
-		memcpy(&reason, message->payload, sizeof reason);
-	if (reason == WIRE_REASON_TOO_MANY_HALF_OPEN)
+	memcpy(&end, message->payload, message->head.bytes < sizeof end ? message->head.bytes : sizeof end);
+	end.sentence[sizeof end.sentence - 1] = '\0';
+	if (end.reason == WIRE_REASON_TOO_MANY_HALF_OPEN)
 		return CROWDED;
-	error = tr_reason_errno(reason);
+	say(why, "the daemon refused the channel: %s",
+	    end.sentence[0] ? end.sentence : tr_strreason(end.reason));
+	error = tr_reason_errno(end.reason);
 	return error ? -error : -ECONNRESET;
 }
 
+static int another_version(uint32_t major, uint32_t minor, struct why why)
+{
+	say(why,
+	    "the daemon speaks version %u.%u of the channel, this library (libtokenring %s) version %u.%u; "
+	    "install tokenringd and libtokenring of one version",
+	    major, minor, tr_version(), WIRE_MAJOR, WIRE_MINOR);
+	return -EPROTONOSUPPORT;
+}
+
 /* Waits for one control message of the type expected; wake-up bytes in between are dropped. */
-static int expect(int fd, uint16_t type, struct message *ret, int *ret_fd, uint64_t deadline_ns)
+static int expect(int fd, uint16_t type, struct message *ret, int *ret_fd, uint64_t deadline_ns,
+		  struct why why)
 {
 	int kind;
 
@@ -115,11 +143,12 @@ static int expect(int fd, uint16_t type, struct message *ret, int *ret_fd, uint6
 	if (kind < 0)
 		return kind;
 	if (ret->head.type == WIRE_CONTROL_END)
-		return refused(ret);
+		return refused(ret, why);
 	return ret->head.type == type ? 0 : -EPROTO;
 }
 
-static int map_offer(struct channel *channel, const struct message *message, int fd)
+/* Later versions may offer more, after these fields. */
+static int map_offer(struct channel *channel, const struct message *message, int fd, struct why why)
 {
 	struct wire_offer offer;
 
@@ -127,17 +156,17 @@ static int map_offer(struct channel *channel, const struct message *message, int
 		return -EPROTO;
 	memcpy(&offer, message->payload, sizeof offer);
 	if (offer.major != WIRE_MAJOR)
-		return -EPROTONOSUPPORT;
-	return segment_map(&channel->segment, fd, offer.bytes, NULL, 0);
+		return another_version(offer.major, offer.minor, why);
+	return segment_map(&channel->segment, fd, offer.bytes, why.text, why.bytes);
 }
 
-static int accept_offer(struct channel *channel, uint64_t deadline_ns)
+static int accept_offer(struct channel *channel, uint64_t deadline_ns, struct why why)
 {
 	struct message message;
-	int fd = -1, error = expect(channel->socket, WIRE_CONTROL_OFFER, &message, &fd, deadline_ns);
+	int fd = -1, error = expect(channel->socket, WIRE_CONTROL_OFFER, &message, &fd, deadline_ns, why);
 
 	if (error == 0)
-		error = map_offer(channel, &message, fd);
+		error = map_offer(channel, &message, fd, why);
 	if (fd >= 0)
 		close(fd);
 	return error;
@@ -152,19 +181,19 @@ static int report_mapped(int fd)
 	return 0;
 }
 
-static int handshake(struct channel *channel, uint64_t deadline_ns)
+static int handshake(struct channel *channel, uint64_t deadline_ns, struct why why)
 {
 	struct message message;
-	int error = accept_offer(channel, deadline_ns), stray = -1;
+	int error = accept_offer(channel, deadline_ns, why), stray = -1;
 
 	if (error == 0)
 		error = report_mapped(channel->socket);
 	if (error == 0)
-		error = expect(channel->socket, WIRE_CONTROL_LIVE, &message, &stray, deadline_ns);
+		error = expect(channel->socket, WIRE_CONTROL_LIVE, &message, &stray, deadline_ns, why);
 	if (stray >= 0)
 		close(stray);
 	if (error == 0)
-		error = segment_read(&channel->segment, &channel->layout, NULL, 0);
+		error = segment_read(&channel->segment, &channel->layout, why.text, why.bytes);
 	if (error == 0)
 		error = segment_populate(&channel->segment);
 	return error;
@@ -177,7 +206,7 @@ static uint32_t left_ms(uint64_t deadline_ns)
 	return now_ns < deadline_ns ? (uint32_t)((deadline_ns - now_ns + 999999) / 1000000) : 1;
 }
 
-static int connect_once(struct channel *ret, const char *address, uint64_t deadline_ns)
+static int connect_once(struct channel *ret, const char *address, uint64_t deadline_ns, struct why why)
 {
 	struct channel channel = {.segment.fd = -1};
 	int error;
@@ -185,7 +214,7 @@ static int connect_once(struct channel *ret, const char *address, uint64_t deadl
 	channel.socket = connect_address(address, left_ms(deadline_ns));
 	if (channel.socket < 0)
 		return channel.socket;
-	error = handshake(&channel, deadline_ns);
+	error = handshake(&channel, deadline_ns, why);
 	if (error < 0) {
 		channel_destroy(&channel);
 		return error;
@@ -196,19 +225,31 @@ static int connect_once(struct channel *ret, const char *address, uint64_t deadl
 
 /* Many clients that start together exceed for a moment what may be set up at once: each waits for its turn.
  */
-int channel_connect(struct channel *ret, const char *address, uint32_t timeout_ms)
+static int connect_in_turn(struct channel *ret, const char *address, uint32_t timeout_ms, struct why why)
 {
 	uint64_t deadline_ns = clock_now_ns() + (uint64_t)timeout_ms * 1000000;
 	struct timespec pause = {.tv_nsec = PAUSE_LEAST_NS};
 	int error;
 
-	while ((error = connect_once(ret, address, deadline_ns)) == CROWDED &&
+	while ((error = connect_once(ret, address, deadline_ns, why)) == CROWDED &&
 	       clock_now_ns() + (uint64_t)pause.tv_nsec < deadline_ns) {
 		nanosleep(&pause, NULL);
 		if (pause.tv_nsec < PAUSE_MOST_NS)
 			pause.tv_nsec *= 2;
 	}
 	return error == CROWDED ? -EUSERS : error;
+}
+
+int channel_connect(struct channel *ret, const char *address, uint32_t timeout_ms, struct why why)
+{
+	int error;
+
+	if (why.text)
+		why.text[0] = '\0';
+	error = connect_in_turn(ret, address, timeout_ms, why);
+	if (error < 0 && why.text && !why.text[0])
+		say(why, "%s", tr_strerror(error));
+	return error;
 }
 
 void channel_destroy(struct channel *channel)

@@ -53,7 +53,7 @@ int client_create(struct tr_client **ret, const struct tr_open_options *options)
 
 	if (options && copy_versioned(&known, sizeof known, options, sizeof known.size) < 0)
 		return -EINVAL;
-	if (known.flags)
+	if (known.flags || (known.why_bytes && !known.why))
 		return -EINVAL;
 	client = client_allocate();
 	if (!client)
@@ -63,6 +63,7 @@ int client_create(struct tr_client **ret, const struct tr_open_options *options)
 	client->error = -ECONNRESET;
 	for (int n = 0; n <= TR_INLINE_TOKENS; n++)
 		client->token_masks[n] = &tokens_kept[TR_INLINE_TOKENS - n];
+	client->why = (struct why){known.why_bytes ? known.why : NULL, known.why_bytes};
 	client->spin_ns = known.spin_ns ? known.spin_ns : DEFAULT_SPIN_NS;
 	client->timeout_ms = known.timeout_ms ? known.timeout_ms : DEFAULT_TIMEOUT_MS;
 	*ret = client;
@@ -148,7 +149,7 @@ int client_adopt(struct tr_client *client, struct channel *channel)
 static int connect_client(struct tr_client *client)
 {
 	struct channel channel;
-	int error = channel_connect(&channel, client->address, client->timeout_ms);
+	int error = channel_connect(&channel, client->address, client->timeout_ms, client->why);
 
 	return error < 0 ? error : client_adopt(client, &channel);
 }
@@ -171,6 +172,7 @@ int tr_open(struct tr_client **ret, const char *address, const struct tr_open_op
 		tr_close(client);
 		return error;
 	}
+	client->why = (struct why){NULL, 0};
 	*ret = client;
 	return 0;
 }

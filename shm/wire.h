@@ -270,6 +270,10 @@ enum wire_control_type {
 	WIRE_CONTROL_TOPOLOGY = 10,  /* C: nothing; reply: one JSON object */
 };
 
+/* The first message of every version, so that each can name the other: the header and these fields keep their
+ * places; more may follow. Of another minor version a peer sends nothing that the lower of the two does not
+ * know.
+ */
 struct wire_offer {
 	uint64_t bytes; /* of the memfd to map */
 	uint32_t major, minor;

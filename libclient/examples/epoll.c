@@ -2,7 +2,6 @@
  * flight beside a timer. */
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -95,7 +94,7 @@ int main(void)
 		tr_close(client);
 	}
 	if (error < 0)
-		fprintf(stderr, "epoll: %s\n", strerror(-error));
+		fprintf(stderr, "epoll: %s\n", tr_strerror(error));
 	close(tick);
 	close(epoll);
 	return error < 0;

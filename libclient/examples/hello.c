@@ -29,7 +29,7 @@ int main(void)
 		fflush(stdout);
 	}
 	if (error < 0 || event.status < 0)
-		fprintf(stderr, "hello: %s\n", error < 0 ? strerror(-error) : tr_strreason(event.reason));
+		fprintf(stderr, "hello: %s\n", error < 0 ? tr_strerror(error) : tr_strreason(event.reason));
 	tr_close(client);
 	return error < 0 || event.status < 0;
 }

@@ -1,6 +1,5 @@
 // Which of two words comes next? One forward pass, an answer by a deadline or a refusal: what a trading program asks.
 #include <cstdio>
-#include <cstring>
 #include <ctime>
 #include <memory>
 #include <stdexcept>
@@ -21,7 +20,7 @@ using Client = std::unique_ptr<tr_client, Close>;
 int check(int result, const char *what)
 {
 	if (result < 0)
-		throw std::runtime_error(std::string(what) + ": " + std::strerror(-result));
+		throw std::runtime_error(std::string(what) + ": " + tr_strerror(result));
 	return result;
 }
 

@@ -329,6 +329,9 @@ static void publish_segment(struct fake_daemon *fake)
 	must(segment_populate(&fake->segment) == 0);
 	beat(fake);
 	segment_publish(&fake->segment, &fake->layout);
+	store_release_u64(&segment_header(&fake->segment)->magic, WIRE_MAGIC +
+								      ((uint64_t)fake->later_major << 32) +
+								      ((uint64_t)fake->later_minor << 48));
 	if (has_flag(fake, FAKE_BAD_HEADER))
 		segment_header(&fake->segment)->cq_off = 1;
 	segment_daemon_rings(&fake->segment, &fake->layout, &fake->submissions, &fake->completions);
@@ -342,10 +345,15 @@ static void send_offer(struct fake_daemon *fake)
 	struct {
 		struct wire_control head;
 		struct wire_offer offer;
-	} message = {{.type = WIRE_CONTROL_OFFER, .bytes = sizeof message.offer},
-		     {.bytes = fake->layout.bytes, .major = WIRE_MAJOR, .minor = WIRE_MINOR}};
+		uint64_t later[8];
+	} message = {.head = {.type = WIRE_CONTROL_OFFER,
+			      .bytes = (uint32_t)(sizeof message.offer + (size_t)fake->offer_bytes)},
+		     .offer = {.bytes = fake->layout.bytes,
+			       .major = WIRE_MAJOR + fake->later_major,
+			       .minor = WIRE_MINOR + fake->later_minor},
+		     .later = {~UINT64_C(0)}};
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
-	struct iovec part = {&message, sizeof message};
+	struct iovec part = {&message, sizeof message.head + message.head.bytes};
 	struct msghdr header = {
 	    .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
 	struct cmsghdr *rights = CMSG_FIRSTHDR(&header);

@@ -37,6 +37,10 @@ struct fake_daemon {
 	uint64_t first_index;
 	uint32_t sq_slots, cq_slots, max_inflight, end_reason;
 	uint64_t arena_bytes;
+	/* A daemon of another version: what it adds to the two numbers, in the offer and in the header, and
+	 * to the offer's size. */
+	uint32_t later_major, later_minor;
+	int offer_bytes;
 	fake_submission *on_submission; /* NULL: fake_answer */
 	fake_control *on_control;       /* NULL: fake_control_echo */
 	bool is_shared;                 /* the client uses the same mapping */

@@ -87,7 +87,7 @@ enum exit_code ring_open_client(const struct ring *ring, uint32_t spin_ns, struc
 {
 	const struct tr_open_options options = {.size = sizeof options, .spin_ns = spin_ns};
 	int r = tr_open(ret, ring->bench.options->common.socket, &options);
-	return r ? complain("cannot open another channel: %s", strerror(-r)) : EXIT_DONE;
+	return r ? complain("cannot open another channel: %s", tr_strerror(r)) : EXIT_DONE;
 }
 
 static const struct section {

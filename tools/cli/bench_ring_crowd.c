@@ -69,7 +69,7 @@ void crowd_note_missing(const struct ring *ring, unsigned n, int error)
 	bench_note(&ring->bench,
 		   "MISSING: %u idle channels cannot be opened (%s); max_clients_per_uid, max_clients and "
 		   "memory_per_uid of the daemon limit them",
-		   n, strerror(-error));
+		   n, tr_strerror(error));
 }
 
 /* ---- one busy channel beside idle ones ---- */
@@ -87,7 +87,7 @@ static enum exit_code run_beside(const struct ring *ring, const struct contender
 	pid_t crowd = 0;
 	int r = beside->n ? crowd_open(ring, beside->n, &crowd) : 0;
 	if (r)
-		return complain("%u idle channels cannot be opened: %s", beside->n, strerror(-r));
+		return complain("%u idle channels cannot be opened: %s", beside->n, tr_strerror(r));
 	r = echo_trips(&beside->echo, SETTLE_TRIPS, ring->ns_per_tick, 0, &ignored);
 	if (!r)
 		r = echo_trips(&beside->echo, n, ring->ns_per_tick, self->ticks_per_poll, ret);

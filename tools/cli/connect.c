@@ -19,7 +19,7 @@ static const char *place(const char *socket)
 	return named && *named ? named : "/run/tokenring/socket";
 }
 
-static enum exit_code complain_open(const char *socket, int error)
+static enum exit_code complain_open(const char *socket, int error, const char *why)
 {
 	const char *at = place(socket);
 	switch (-error) {
@@ -31,41 +31,19 @@ static enum exit_code complain_open(const char *socket, int error)
 	case ECONNREFUSED:
 		return complain(
 		    "no daemon listens at %s; start it with `tokenringd --model FILE --socket %s`", at, at);
-	case ETIMEDOUT:
-		return complain("the daemon at %s did not answer in time; it may be overloaded or hung", at);
-	case EPROTONOSUPPORT:
-		return complain("the daemon at %s speaks another version of the channel; install daemon and "
-				"client of one version",
-				at);
-	case EUSERS:
-		return complain(
-		    "the daemon at %s has no room for another client of this user; max_clients and "
-		    "max_clients_per_uid raise the limit",
-		    at);
-	case EDQUOT:
-		return complain(
-		    "channels of this user's processes already hold the memory that the daemon at "
-		    "%s allows; memory_per_uid raises the limit",
-		    at);
-	case ENOMEM:
-		return complain("no memory for a channel to %s; the daemon's log says why if it is its own",
-				at);
-	case EACCES:
-	case EPERM:
-		return complain("this user may not open %s; join the group that owns it, or see the option "
-				"access of the daemon",
-				at);
 	default:
-		return complain("cannot connect to %s: %s", at, strerror(-error));
+		return complain("cannot connect to %s: %s", at, why);
 	}
 }
 
 enum exit_code connect_daemon(const char *socket, struct tr_client **ret)
 {
 	/* A daemon that sets up a large KV cache on a busy machine may take longer than the library's 5 s. */
-	struct tr_open_options options = {.size = sizeof options, .timeout_ms = 15000};
+	char why[256] = "";
+	struct tr_open_options options = {
+	    .size = sizeof options, .timeout_ms = 15000, .why = why, .why_bytes = sizeof why};
 	int r = tr_open(ret, socket, &options);
-	return r ? complain_open(socket, r) : EXIT_DONE;
+	return r ? complain_open(socket, r, why) : EXIT_DONE;
 }
 
 enum exit_code complain_call(const struct tr_client *client, const char *what, int error)
@@ -84,7 +62,7 @@ enum exit_code complain_call(const struct tr_client *client, const char *what, i
 	case EINTR:
 		return complain("%s: interrupted", what);
 	default:
-		return complain("%s: %s", what, strerror(-error));
+		return complain("%s: %s", what, tr_strerror(error));
 	}
 }
 
@@ -97,7 +75,7 @@ enum exit_code complain_event(const struct tr_event *event)
 	if (event->kind == TR_EVENT_REFUSED)
 		return complain("the daemon refused the request: %s%s", tr_strreason(event->reason), numbers);
 	return complain("the request failed: %s",
-			event->reason ? tr_strreason(event->reason) : strerror(-event->status));
+			event->reason ? tr_strreason(event->reason) : tr_strerror(event->status));
 }
 
 char *connect_status(struct tr_client *client, int *ret_error)

@@ -54,7 +54,7 @@ static enum exit_code encode_offline(const struct tokenizer *tokenizer, const st
 	ret->id = malloc(capacity * sizeof *ret->id);
 	int r = ret->id ? tokenizer_encode(tokenizer, in->text, in->bytes, flags, ret->id, capacity, &ret->n)
 			: -ENOMEM;
-	return r ? complain("cannot tokenize the text: %s", strerror(-r)) : EXIT_DONE;
+	return r ? complain("cannot tokenize the text: %s", tr_strerror(r)) : EXIT_DONE;
 }
 
 static enum exit_code encode(const struct vocabulary *v, const struct text_options *o, const struct input *in,
@@ -95,7 +95,7 @@ static enum exit_code decode(const struct vocabulary *v, const uint32_t *ids, si
 	if (r == -EINVAL)
 		return complain("a token is not below the size of the vocabulary");
 	return v->client ? complain_call(v->client, "cannot turn the tokens into text", r)
-			 : complain("cannot turn the tokens into text: %s", strerror(-r));
+			 : complain("cannot turn the tokens into text: %s", tr_strerror(r));
 }
 
 static enum exit_code print_token(const struct vocabulary *v, uint32_t id)

@@ -1,11 +1,11 @@
 /* tokenring: submit tokens to the inference daemon of this host and poll the answers out of shared memory.
  *
  * One client object is one connection, one channel and one thread: all calls on a client must come from one
- * thread at a time; different clients are independent. tr_strreason, tr_reason_errno and tr_version may run
- * anywhere. Calls return 0 or a count, or a negative errno. Nothing here logs, exits, aborts or installs a
- * signal handler. Out-parameters are untouched on failure. Every public struct begins with `size`, which the
- * caller sets to its sizeof; it is also the stride of arrays, and bytes beyond what the library knows must be
- * zero.
+ * thread at a time; different clients are independent. tr_strerror, tr_strreason, tr_reason_errno and
+ * tr_version may run anywhere. Calls return 0 or a count, or a negative errno. Nothing here logs, exits,
+ * aborts or installs a signal handler. Out-parameters are untouched on failure. Every public struct begins
+ * with `size`, which the caller sets to its sizeof; it is also the stride of arrays, and bytes beyond what
+ * the library knows must be zero.
  *
  * Errors that any call on a client may return:
  *   -ECONNRESET    the daemon closed the channel or died; tr_reconnect opens a new one
@@ -40,6 +40,9 @@ struct tr_open_options {
 	uint32_t spin_ns; /* how long tr_wait polls before it sleeps; 0: 50,000; UINT32_MAX: never sleeps */
 	uint32_t timeout_ms; /* for the connection and the set-up; 0: 5,000 */
 	uint32_t flags;      /* none defined: zero */
+	char *why; /* (why_bytes) NULL, or where tr_open puts a sentence when it fails; its to write until it
+		    * returns. Of another version of the channel it names both. */
+	size_t why_bytes;
 };
 
 enum tr_op {
@@ -188,9 +191,9 @@ enum { TR_TEXT_BOS = 1, TR_TEXT_SPECIAL = 2 };
 /* Connects to `address`: a socket path, or NULL for $TOKENRING_SOCKET, else /run/tokenring/socket, else
  * $XDG_RUNTIME_DIR/tokenring/socket. Blocks up to timeout_ms; allocates. The client belongs to the caller
  * until tr_close. -ENOENT no socket, -ECONNREFUSED no daemon behind it, -ETIMEDOUT, -EPROTONOSUPPORT another
- * version, -EPROTO a channel whose header does not add up, -EUSERS too many channels, -EDQUOT this user's
- * channels hold the memory allowed, -ENOMEM. While too many of this user's channels are being set up at once
- * it tries again until timeout_ms, then -EUSERS. */
+ * version (options->why names both), -EPROTO a channel whose header does not add up, -EUSERS too many
+ * channels, -EDQUOT this user's channels hold the memory allowed, -ENOMEM. While too many of this user's
+ * channels are being set up at once it tries again until timeout_ms, then -EUSERS. */
 TR_API int tr_open(struct tr_client **ret, const char *address, const struct tr_open_options *options);
 
 /* Closes the connection, unmaps the channel (except in a forked child) and frees the client; requests in
@@ -241,6 +244,10 @@ TR_API uint32_t tr_max_inflight(const struct tr_client *client);
 
 /* The reason of the channel's end (for tr_strreason), 0 while it lives. */
 TR_API uint32_t tr_end_reason(const struct tr_client *client);
+
+/* A sentence for an error that a call returned or that an event carries in `status` (negative or positive):
+ * what it means here and what to do; static, never NULL. */
+TR_API const char *tr_strerror(int error);
 
 /* A sentence for a reason number; static, never NULL. */
 TR_API const char *tr_strreason(uint32_t reason);
