@@ -1,14 +1,16 @@
-/* The attacks on the channel that docs/channel.md names, each with a client that carries it out. */
+/* The attacks on the channel that docs/channel.md names, each with a client that carries it out. Each prints
+ * what the attack costs where nothing is done against it, measured on the bare system call, and what it costs
+ * here. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,10 +19,10 @@
 /* ---- the attacks that docs/channel.md names ---- */
 
 /* A TCP socket whose close waits: data that the peer does not take, and SO_LINGER. */
-static int lingering_socket(int *ret_peer)
+static int lingering_socket(int *ret_peer, int seconds)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	struct linger linger = {.l_onoff = 1, .l_linger = 3};
+	struct linger linger = {.l_onoff = 1, .l_linger = seconds};
 	socklen_t bytes = sizeof address;
 	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd, small = 4096;
 	static char data[1 << 16];
@@ -56,6 +58,26 @@ static ssize_t pass_descriptor(int fd, int passed, const void *bytes, size_t n)
 	return sendmsg(fd, &message, MSG_NOSIGNAL);
 }
 
+/* How long a plain receive takes that gets such a socket with a byte and does not take it. */
+static uint64_t receive_undefended(void)
+{
+	int ends[2], peer, passed = lingering_socket(&peer, 1);
+	uint64_t before;
+	char byte;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+	assert_true(pass_descriptor(ends[0], passed, "", 1) > 0);
+	shutdown(passed, SHUT_RD);
+	close(passed);
+	before = clock_now();
+	assert_int_equal(recv(ends[1], &byte, 1, 0), 1);
+	before = clock_now() - before;
+	close(ends[0]);
+	close(ends[1]);
+	close(peer);
+	return before;
+}
+
 static void test_attack_descriptor_refused(void **state)
 {
 	struct raw_client client;
@@ -65,7 +87,7 @@ static void test_attack_descriptor_refused(void **state)
 	test_daemon_init(&served);
 	start();
 	raw_open(&client, served.path);
-	passed = lingering_socket(&peer);
+	passed = lingering_socket(&peer, 3);
 	if (!served.server || pass_descriptor(client.fd, passed, "", 1) >= 0) {
 		print_message("this kernel (before 6.16) does not know SO_PASSRIGHTS\n");
 		raw_close(&client);
@@ -90,7 +112,7 @@ static void test_attack_descriptor(void **state)
 	start();
 	for (int round = 0; round < 4; round++) {
 		struct raw_client client;
-		int peer, passed = lingering_socket(&peer);
+		int peer, passed = lingering_socket(&peer, 3);
 
 		if (round == 0)
 			raw_open_half(&client, served.path);
@@ -121,16 +143,57 @@ static void test_attack_descriptor(void **state)
 		raw_close(&client);
 		close(peer);
 	}
+	print_message(
+	    "a socket that lingers 1 s, passed: a receive takes %.1f ms; one of 3 s here: slowest echo of "
+	    "another client %.3f ms\n",
+	    (double)receive_undefended() / 1e6, (double)slowest / 1e6);
 	assert_true(slowest < 1000000000);
 	stop();
+}
+
+enum { EPOLLS = 24, ENTRIES = 800 };
+
+static void add_entries(int fd, int *epolls)
+{
+	struct epoll_event event = {.events = EPOLLIN};
+
+	for (int i = 0; i < EPOLLS; i++) {
+		epolls[i] = epoll_create1(EPOLL_CLOEXEC);
+		for (int j = 0; j < ENTRIES; j++) {
+			/* The entry outlives its number, because the file is open under another. */
+			int copy = fcntl(fd, F_DUPFD_CLOEXEC, 100 + j);
+
+			epoll_ctl(epolls[i], EPOLL_CTL_ADD, copy, &event);
+			close(copy);
+		}
+	}
+}
+
+/* The mean of waking the owner of such a socket by a byte. */
+static uint64_t wake_undefended(void)
+{
+	enum { WAKES = 20 };
+	int ends[2], epolls[EPOLLS];
+	uint64_t before;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+	add_entries(ends[0], epolls);
+	before = clock_now();
+	for (int i = 0; i < WAKES; i++)
+		assert_int_equal(send(ends[1], "", 1, MSG_DONTWAIT), 1);
+	before = clock_now() - before;
+	for (int i = 0; i < EPOLLS; i++)
+		close(epolls[i]);
+	close(ends[0]);
+	close(ends[1]);
+	return before / WAKES;
 }
 
 /* Thousands of epoll entries on the client's own socket make each wake walk them all. */
 static void test_attack_epoll(void **state)
 {
-	enum { EPOLLS = 24, ENTRIES = 800 };
+	uint64_t took, slowest = 0, sum = 0;
 	struct raw_client client;
-	struct epoll_event event = {.events = EPOLLIN};
 	int epolls[EPOLLS];
 	uint32_t value = 1;
 
@@ -138,16 +201,7 @@ static void test_attack_epoll(void **state)
 	test_daemon_init(&served);
 	start();
 	raw_open(&client, served.path);
-	for (int i = 0; i < EPOLLS; i++) {
-		epolls[i] = epoll_create1(EPOLL_CLOEXEC);
-		for (int j = 0; j < ENTRIES; j++) {
-			/* The entry outlives its number, because the file is open under another. */
-			int copy = fcntl(client.fd, F_DUPFD_CLOEXEC, 100 + j);
-
-			epoll_ctl(epolls[i], EPOLL_CTL_ADD, copy, &event);
-			close(copy);
-		}
-	}
+	add_entries(client.fd, epolls);
 	for (int i = 0; i < 60; i++, value += 2) {
 		struct wire_submission slot = raw_slot(&client, WIRE_OP_ECHO, 0);
 		char buffer[16];
@@ -157,21 +211,32 @@ static void test_attack_epoll(void **state)
 		assert_int_equal(raw_completion(&client).kind, WIRE_KIND_ECHO);
 		while (recv(client.fd, buffer, sizeof buffer, MSG_DONTWAIT) > 0)
 			;
-		assert_true(witness_echo() < 1000000000);
+		took = witness_echo();
+		sum += took;
+		slowest = took > slowest ? took : slowest;
 	}
+	assert_true(slowest < 1000000000);
 	assert_true(load_relaxed_u64(&front_counts(served.front)->slow_wakes) >= 50);
+	print_message("%d epoll entries on a socket: a wake takes %.3f ms; here the control thread did %u of "
+		      "60, echoes of "
+		      "another client took %.3f ms, at most %.3f\n",
+		      EPOLLS * ENTRIES, (double)wake_undefended() / 1e6,
+		      (unsigned)load_relaxed_u64(&front_counts(served.front)->slow_wakes), (double)sum / 60e6,
+		      (double)slowest / 1e6);
 	for (int i = 0; i < EPOLLS; i++)
 		close(epolls[i]);
 	raw_close(&client);
 	stop();
 }
 
-/* A child's channels, opened and closed again and again, keep their memory until the child is gone. */
-static int hoard(void)
+/* A child's channels, opened and closed again and again, keep their memory until the child is gone. Adds up
+ * the memory that it keeps. */
+static int hoard(shared_u64 *kept)
 {
 	unsigned opened = 0;
 
 	for (; opened < 200; opened++) {
+		struct stat status;
 		struct raw_client client = {.segment.fd = -1};
 		struct raw_message message;
 		int memory = -1;
@@ -183,113 +248,55 @@ static int hoard(void)
 		if (raw_receive(client.fd, &message, NULL) != WIRE_CONTROL_LIVE)
 			break;
 		close(client.fd); /* keeps the descriptor: the memory stays */
+		if (fstat(memory, &status) == 0)
+			add_relaxed_u64(kept, (uint64_t)status.st_blocks * 512);
 	}
 	return (int)opened;
+}
+
+/* How many channels a child can have kept, and their memory, with this limit. */
+static int hoard_in_child(uint64_t limit_bytes, uint64_t *ret_kept)
+{
+	shared_u64 *kept =
+	    mmap(NULL, sizeof *kept, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int status = 0;
+	pid_t child;
+
+	served.server_config.memory_per_uid_bytes = limit_bytes;
+	assert_int_equal(server_reload(served.server, &served.server_config), 0);
+	child = fork();
+	if (child == 0)
+		_exit(hoard(kept));
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFEXITED(status));
+	*ret_kept = load_relaxed_u64(kept);
+	munmap(kept, sizeof *kept);
+	return WEXITSTATUS(status);
 }
 
 static void test_attack_memory(void **state)
 {
 	struct raw_client client;
-	int status = 0, opened = 0;
+	uint64_t kept;
+	int opened;
 
 	(void)state;
 	test_daemon_init(&served);
-	served.server_config.memory_per_uid_bytes = 10 << 20;
 	start();
+	opened = hoard_in_child(UINT64_MAX, &kept);
+	print_message("%d channels opened and closed, their memory kept: %llu MiB without a limit", opened,
+		      (unsigned long long)kept >> 20);
+	assert_int_equal(opened, 200);
 	for (int round = 0; round < 2; round++) {
-		pid_t child = fork();
-
-		if (child == 0)
-			_exit(hoard());
-		assert_int_equal(waitpid(child, &status, 0), child);
-		assert_true(WIFEXITED(status));
-		opened = WEXITSTATUS(status);
+		opened = hoard_in_child(10 << 20, &kept);
+		print_message(", %llu MiB of %d with one of 10", (unsigned long long)kept >> 20, opened);
 		/* 1.1 MiB each, and the witness has one. */
 		assert_in_range(opened, 6, 9);
 		pause_ms(50);
 		raw_open(&client, served.path);
 		raw_close(&client);
-		served.notice[sizeof served.notice - 1] = 0;
 	}
-	stop();
-}
-
-/* One process that opens and closes channels without end must not use up the daemon's descriptors. */
-static void test_attack_descriptors(void **state)
-{
-	struct raw_client client;
-	unsigned before;
-
-	(void)state;
-	test_daemon_init(&served);
-	start();
-	raw_open(&client, served.path);
-	raw_close(&client);
-	pause_ms(50);
-	before = count_descriptors();
-	for (int i = 0; i < 50; i++) {
-		raw_open(&client, served.path);
-		raw_close(&client);
-	}
-	for (int i = 0; i < 100 && count_descriptors() > before; i++)
-		pause_ms(20);
-	/* Fewer, where the daemon had not yet let go of the first client when it was counted. */
-	assert_true(count_descriptors() <= before);
-	stop();
-}
-
-/* A forked child keeps the socket open: no hang-up comes, but the process that connected is gone. */
-static void test_attack_fork(void **state)
-{
-	int ready[2], status;
-	pid_t child, grandchild = 0;
-
-	(void)state;
-	test_daemon_init(&served);
-	start();
-	assert_int_equal(pipe(ready), 0);
-	child = fork();
-	if (child == 0) {
-		struct raw_client client;
-
-		raw_open(&client, served.path);
-		grandchild = fork();
-		if (grandchild == 0) {
-			pause();
-			_exit(0);
-		}
-		if (write(ready[1], &grandchild, sizeof grandchild) < 0)
-			_exit(1);
-		_exit(0);
-	}
-	assert_int_equal(read(ready[0], &grandchild, sizeof grandchild), sizeof grandchild);
-	assert_int_equal(waitpid(child, &status, 0), child);
-	wait_for_count(&front_counts(served.front)->channels, 1);
-	kill(grandchild, SIGKILL);
-	close(ready[0]);
-	close(ready[1]);
-	stop();
-}
-
-/* A wake-up byte without a request must not keep the daemon from sleeping. */
-static void test_attack_wakes(void **state)
-{
-	struct raw_client client;
-	uint64_t sleeps, until;
-	unsigned sent = 0;
-
-	(void)state;
-	test_daemon_init(&served);
-	start();
-	raw_open(&client, served.path);
-	pause_ms(20);
-	sleeps = load_relaxed_u64(&front_counts(served.front)->sleeps);
-	for (until = clock_now() + 200000000; clock_now() < until; sent++)
-		if (send(client.fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-			pause_ms(1);
-	assert_true(sent > 100);
-	assert_true(load_relaxed_u64(&front_counts(served.front)->sleeps) > sleeps + 20);
-	raw_close(&client);
+	print_message("\n");
 	stop();
 }
 
@@ -300,9 +307,6 @@ int main(void)
 	    cmocka_unit_test(test_attack_descriptor),
 	    cmocka_unit_test(test_attack_epoll),
 	    cmocka_unit_test(test_attack_memory),
-	    cmocka_unit_test(test_attack_descriptors),
-	    cmocka_unit_test(test_attack_fork),
-	    cmocka_unit_test(test_attack_wakes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
