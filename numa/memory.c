@@ -6,6 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "numa/topology_internal.h"
+
 /* linux/mman.h; older headers lack some. */
 #ifndef MAP_HUGE_2MB
 #define MAP_HUGE_2MB (21 << 26)
@@ -157,4 +159,15 @@ void numa_unmap(const struct numa_region *region)
 {
 	if (region->base)
 		munmap(region->base, region->bytes + (region->pages < NUMA_PAGES_2M ? GUARD_BYTES : 0));
+}
+
+uint64_t numa_free_pages(int node)
+{
+	int64_t n;
+
+	return read_number(&n, "/sys/devices/system/node/node%d/hugepages/hugepages-2048kB/free_hugepages",
+			   node) &&
+		       n > 0
+		   ? (uint64_t)n
+		   : 0;
 }

@@ -41,6 +41,9 @@ int numa_prefer(void *base, size_t bytes, uint64_t nodes);
 /* The pages of this size that `bytes` would take. 0: too much of them would be wasted. */
 uint64_t numa_pages_for(size_t bytes, enum numa_pages pages);
 
+/* Free reserved pages of 2 MiB of a node, now; 0 if that cannot be read. */
+uint64_t numa_free_pages(int node);
+
 /* "1 GiB pages" and the like. */
 const char *numa_pages_name(enum numa_pages pages);
 

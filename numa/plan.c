@@ -140,13 +140,30 @@ static uint32_t choose_threads(const struct planning *planning)
 
 /* ---- which node first ---- */
 
-/* Whether a is the better node to begin with for `threads` threads. */
-static bool better_start(const struct topology_node *a, const struct topology_node *b, uint32_t threads)
+/* Cores that threads take gladly: not the one that is left to CPU 0's duties. */
+static uint32_t usable_cores(const struct planning *planning, const struct topology_node *node)
 {
-	bool a_fits = a->cores >= threads, b_fits = b->cores >= threads;
+	const struct topology_cpu *zero = planning->many ? plan_cpu(planning, 0) : NULL;
 
-	if (a_fits != b_fits)
-		return a_fits;
+	return node->cores - (zero && zero->node == node->id && node->cores);
+}
+
+/* 2: room for all threads and the front's; 1: for those that compute; 0: for some. */
+static int room_of(const struct planning *planning, const struct topology_node *node)
+{
+	uint32_t cores = usable_cores(planning, node), threads = planning->plan->threads;
+
+	return (cores >= threads) + (cores >= threads + planning->plan->separate);
+}
+
+/* Whether a is the better node to begin with. */
+static bool better_start(const struct planning *planning, const struct topology_node *a,
+			 const struct topology_node *b)
+{
+	int room_a = room_of(planning, a), room_b = room_of(planning, b);
+
+	if (room_a != room_b)
+		return room_a > room_b;
 	if (a->memory_bytes != b->memory_bytes)
 		return a->memory_bytes > b->memory_bytes;
 	return a->cores > b->cores;
@@ -156,16 +173,15 @@ static void start_at_most_memory(struct planning *planning)
 {
 	const struct topology *topology = planning->topology;
 	const struct topology_node *best = NULL;
-	uint32_t threads = planning->plan->threads;
 
 	for (uint32_t i = 0; i < topology->n_nodes; i++)
-		if (topology->node[i].cores && (!best || better_start(&topology->node[i], best, threads)))
+		if (topology->node[i].cores && (!best || better_start(planning, &topology->node[i], best)))
 			best = &topology->node[i];
 	planning->start_node = best ? best->id : topology->cpu[0].node;
 	if (best && topology->n_nodes > 1)
 		snprintf(planning->start_why, sizeof(planning->start_why),
-			 best->cores >= threads ? ", the node of most memory with a core for all threads"
-						: ", the node of most memory");
+			 room_of(planning, best) ? ", the node of most memory with a core for all threads"
+						 : ", the node of most memory");
 }
 
 static void choose_start(struct planning *planning)
@@ -285,13 +301,16 @@ static void place_thread(struct planning *planning, uint32_t thread)
 	explain_chosen(planning, name, chosen);
 }
 
-/* A core near the engine goes to the front before the workers spread out, if all of them find a fast one. */
+/* A core near the engine goes to the front before the workers spread out, if all of them find a fast one, and
+ * unless one of them alone would be driven to another node. */
 static bool front_comes_early(const struct planning *planning)
 {
 	bool kept = planning->many && plan_cpu(planning, 0);
+	const struct topology_node *start = topology_find_node(planning->topology, planning->start_node);
 
 	return planning->plan->separate && planning->request->front_cpu < 0 &&
-	       fast_cores(planning) > planning->plan->threads + kept;
+	       fast_cores(planning) > planning->plan->threads + kept && start &&
+	       room_of(planning, start) != 1;
 }
 
 static void place_threads(struct planning *planning)
@@ -299,7 +318,6 @@ static void place_threads(struct planning *planning)
 	bool early;
 
 	take_named(planning);
-	plan_front_choose(planning);
 	early = front_comes_early(planning);
 	place_thread(planning, 0);
 	if (early)
@@ -326,6 +344,7 @@ int plan_make(struct plan *ret, const struct plan_request *request, const struct
 	error = check_options(&planning, why, why_bytes);
 	if (error)
 		return error;
+	plan_front_choose(&planning);
 	choose_start(&planning);
 	place_threads(&planning);
 	plan_memories(&planning);

@@ -150,7 +150,7 @@ int segment_create(struct segment *ret, struct segment_layout *layout, enum segm
 	struct segment segment = {.fd = -1};
 	int error = -ENOMEM;
 
-	if (pages != SEGMENT_PAGES_NEVER)
+	if (pages != SEGMENT_PAGES_NEVER && pages != SEGMENT_PAGES_COLLAPSE)
 		error = create_huge(&segment, layout->bytes, why, why_bytes);
 	if (error < 0 && pages == SEGMENT_PAGES_REQUIRE)
 		return error;

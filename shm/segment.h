@@ -22,8 +22,9 @@
 enum segment_pages {
 	SEGMENT_PAGES_AUTO,
 	SEGMENT_PAGES_PREFER,
-	SEGMENT_PAGES_REQUIRE, /* hugetlb pages or an error */
-	SEGMENT_PAGES_NEVER,   /* 4 KiB pages, not collapsed */
+	SEGMENT_PAGES_REQUIRE,  /* hugetlb pages or an error */
+	SEGMENT_PAGES_NEVER,    /* 4 KiB pages, not collapsed */
+	SEGMENT_PAGES_COLLAPSE, /* 4 KiB pages, collapsed where the kernel allows */
 };
 
 enum { SEGMENT_HUGE_BYTES = 2 << 20, SEGMENT_COLOURS = 256 };

@@ -249,7 +249,7 @@ def main():
     words = sys.argv[1:]
     if any(word.startswith("-") for word in words):
         print("usage: tools/check [fast | all | STAGE... | SUITE...]\n"
-              f"stages: lint {' '.join(STAGES)} fuzz; suites: fast slow soak peer device and the tags in tests/meson.build")
+              f"stages: lint {' '.join(STAGES)} fuzz; suites: fast slow vm soak peer device and the tags in tests/meson.build")
         return 0 if words in (["-h"], ["--help"]) else 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     results = Results()

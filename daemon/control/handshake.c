@@ -34,6 +34,17 @@ static int send_offer(const struct connection *connection)
 	return sendmsg(connection->fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
+/* The node comes before the page size: of a node that has no reserved pages left, ordinary ones. */
+static enum segment_pages pages_now(const struct server_config *config, uint64_t bytes)
+{
+	uint64_t nodes = config->channel_nodes;
+
+	return nodes && (config->pages == SEGMENT_PAGES_AUTO || config->pages == SEGMENT_PAGES_PREFER) &&
+		       numa_free_pages(__builtin_ctzll(nodes)) * SEGMENT_HUGE_BYTES < bytes
+		   ? SEGMENT_PAGES_COLLAPSE
+		   : config->pages;
+}
+
 static int make_channel(struct connection *connection, char *why, size_t why_bytes)
 {
 	struct server *server = connection->server;
@@ -47,7 +58,7 @@ static int make_channel(struct connection *connection, char *why, size_t why_byt
 		return error;
 	layout.epoch = config->epoch;
 	layout.first_index = config->first_index;
-	error = channel_create(&channel, &layout, config->pages, why, why_bytes);
+	error = channel_create(&channel, &layout, pages_now(config, layout.bytes), why, why_bytes);
 	if (error < 0)
 		return error;
 	channel->number = server->next_number++;

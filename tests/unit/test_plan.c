@@ -127,6 +127,19 @@ static void few_threads_stay_on_one_node(void **state)
 	expect_said("reader", -1, -1, "no PCI device");
 }
 
+/* Eight threads fit on node 1 just so: the front goes elsewhere rather than drive one of them out. Node 0 has
+ * seven cores to give, as CPU 0's is spared. */
+static void threads_stay_together_before_the_front_is_near(void **state)
+{
+	use("two_sockets");
+	request.threads = 8;
+	assert_int_equal(make(), 0);
+	expect_on((const int[]){8, 9, 10, 11, 12, 13, 14, 15}, 8);
+	expect_said("front", 1, 0, "a core of its own");
+	expect_place(PLAN_WEIGHTS, 2, "where all threads are");
+	expect_place(PLAN_CHANNELS, 1, "at the front");
+}
+
 /* The accelerator's node has eight cores; the front takes one and CPU 0's is spared. */
 static void threads_go_to_the_accelerator(void **state)
 {
@@ -286,6 +299,7 @@ int main(void)
 	    TEST(one_node_uses_every_core),
 	    TEST(two_sockets_begin_where_most_memory_is),
 	    TEST(few_threads_stay_on_one_node),
+	    TEST(threads_stay_together_before_the_front_is_near),
 	    TEST(threads_go_to_the_accelerator),
 	    TEST(siblings_come_after_all_cores),
 	    TEST(memory_avoids_nodes_that_are_not_allowed),
