@@ -16,7 +16,8 @@ libdir=$(dirname "$(find "$prefix" -name libtokenring.so.0 | head -1)")
 
 for file in bin/tokenringd bin/tokenring etc/tokenring/tokenring.conf share/man/man5/tokenring.conf.5 \
 	lib/systemd/system/tokenringd.service lib/sysusers.d/tokenring.conf share/man/man1/tokenring.1 \
-	share/man/man3/libtokenring.3 share/man/man8/tokenringd.8 share/doc/tokenring/LICENSE; do
+	share/man/man3/libtokenring.3 share/man/man8/tokenringd.8 \
+	share/bash-completion/completions/tokenring share/bash-completion/completions/tokenringd share/doc/tokenring/LICENSE; do
 	[ -s "$prefix/$file" ] || complain "$file is not installed"
 done
 headers=$(find "$prefix/include" -type f | wc -l)
