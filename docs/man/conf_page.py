@@ -14,13 +14,34 @@ a line that begins with # or ; is a remark. There are no sections. An option tha
 range stops the daemon with a sentence that names the line. Sizes take K, M and G (powers of 1024). The same options work
 as flags of
 .BR tokenringd (8),
-where they win over the file.
+where they win over the file, with
+.B -
+or
+.BR _ .
+What follows lists each option with what it does, its range, its unit and its default, and whether a running daemon takes a
+new value on SIGHUP.
 .SH OPTIONS
 """.lstrip()
 
 TAIL = r"""
+.SH FILES
+.TP
+.I /etc/tokenring/tokenring.conf
+what the service reads; another is named by
+.B --config
+.SH EXAMPLES
+.EX
+model = /var/lib/tokenring/model.gguf
+max_clients = 64
+# ready for the next request within 5 ms without a wake-up
+spin_us = 5000
+.EE
+.PP
+.B tokenringd --print-config
+prints all of it, with remarks.
 .SH SEE ALSO
-.BR tokenringd (8)
+.BR tokenringd (8),
+.BR tokenring (1)
 """.lstrip()
 
 

@@ -32,20 +32,53 @@ daemon=$(program tokenringd)
 cli=$(program tokenring)
 [ -x "$daemon" ] && [ -x "$cli" ] || { complain "tokenringd and tokenring are not built"; exit 1; }
 
-words=$(plain docs/man/tokenring.1)
+# section VERB: the words of tokenring.1 from the verb's heading to the next one, and of the options that several share.
+section() {
+	awk -v verb="$1" '
+		/^\.S[SH]/ { inside = index($0, verb " ") || index($0, verb "\"") || $0 ~ (verb "$") }
+		inside' docs/man/tokenring.1 >"$scratch/section"
+	sed -n '/^Both take$/,/^\.SS/p; /^\.SS Options of every verb/,/^\.SH/p' docs/man/tokenring.1 >>"$scratch/section"
+	plain "$scratch/section"
+}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+n=0
 while read -r verb; do
-	grep -q "$verb" docs/man/tokenring.1 || complain "tokenring.1 does not describe the verb $verb"
+	n=$((n + 1))
+	words=$(section "$verb")
+	[ "$(wc -w <<<"$words")" -ge 10 ] || complain "tokenring.1 has no section on the verb $verb"
 	# shellcheck disable=SC2086  # a verb may be two words
-	for option in $("$cli" $verb --help | grep -oE '^ +(-[a-z], *)?--[a-z-]+' | grep -oE -- '--[a-z-]+'); do
-		[ "$verb" != run ] || grep -Fxq -- "$option" <<<"$words" || complain "tokenring.1 does not describe $option of $verb"
+	help=$("$cli" $verb --help) || complain "tokenring $verb --help exits $?"
+	[[ $help == "usage: tokenring $verb "* ]] || complain "tokenring $verb --help begins with ${help%%$'\n'*}"
+	for option in $(grep -oE '^ +(-[a-z], *)?--[a-z-]+' <<<"$help" | grep -oE -- '-[a-z]\b|--[a-z-]+'); do
+		grep -Fxq -- "$option" <<<"$words" || complain "tokenring.1 does not describe $option of $verb"
 	done
 done < <("$cli" --help | sed -n '/^verbs:/,/^$/p' | sed -nE 's/^  ([a-z]+( [a-z]+)?)  .*/\1/p')
+[ $n -ge 9 ] || complain "tokenring --help lists $n verbs only"
+for group in $("$cli" --help | sed -nE 's/^  ([a-z]+) [a-z]+  .*/\1/p' | sort -u); do
+	"$cli" "$group" --help | grep -q "^usage: tokenring $group VERB" || complain "tokenring $group --help says something else"
+done
+
+# Flags of the daemon that are no options of the configuration, and every variable that the programs read.
+for flag in $("$daemon" --help | sed -n '/^usage:/,/^$/p' | grep -oE -- '--[a-z-]+' | sort -u); do
+	plain docs/man/tokenringd.8 | grep -Fxq -- "$flag" || complain "tokenringd.8 does not describe $flag"
+done
+variables() { grep -rhoE 'getenv\("[A-Z_]+"\)' --include='*.c' "$@" | grep -oE '[A-Z_]{3,}' | sort -u; }
+names() { for name in $(variables "${@:2}"); do grep -qw "$name" "docs/man/$1" || complain "$1 does not describe $name"; done; }
+names tokenringd.8 daemon
+names tokenring.1 tools/cli
+names libtokenring.3 libclient
+for page in tokenring.1 tokenringd.8; do
+	for heading in 'EXIT STATUS' SIGNALS ENVIRONMENT FILES; do
+		grep -qx "\.SH $heading" "docs/man/$page" || complain "$page has no section $heading"
+	done
+done
 
 "$daemon" --print-config | diff <(sed -n '/^```ini$/,/^```$/p' docs/configuration.md | grep -v '^```') - ||
 	complain 'docs/configuration.md differs from tokenringd --print-config; paste its output there'
-"$daemon" --print-config | docs/man/conf_page.py >"${TMPDIR:-/tmp}/tokenring.conf.5.$$"
+"$daemon" --print-config | docs/man/conf_page.py >"$scratch/tokenring.conf.5"
 for option in $("$daemon" --print-config | sed -nE 's/^#?([a-z_]+) =.*/\1/p'); do
-	grep -q "^\.B $option$" "${TMPDIR:-/tmp}/tokenring.conf.5.$$" || complain "tokenring.conf.5 lacks $option"
+	grep -q "^\.B $option$" "$scratch/tokenring.conf.5" || complain "tokenring.conf.5 lacks $option"
 done
-rm -f "${TMPDIR:-/tmp}/tokenring.conf.5.$$"
 exit $failed
