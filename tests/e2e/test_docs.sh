@@ -60,6 +60,13 @@ for group in $("$cli" --help | sed -nE 's/^  ([a-z]+) [a-z]+  .*/\1/p' | sort -u
 	"$cli" "$group" --help | grep -q "^usage: tokenring $group VERB" || complain "tokenring $group --help says something else"
 done
 
+# What doctor says that something costs was measured: the page has the figure.
+figures=$(grep -oE '[0-9][0-9.]* (us|%)' tools/cli/doctor_costs.h | sort -u)
+[ "$(wc -l <<<"$figures")" -ge 5 ] || complain "doctor_costs.h has few figures: $figures"
+while read -r figure; do
+	grep -Fq "${figure/us/µs}" docs/latency.md || complain "docs/latency.md does not have \"$figure\" of doctor_costs.h"
+done <<<"$figures"
+
 # Flags of the daemon that are no options of the configuration, and every variable that the programs read.
 for flag in $("$daemon" --help | sed -n '/^usage:/,/^$/p' | grep -oE -- '--[a-z-]+' | sort -u); do
 	plain docs/man/tokenringd.8 | grep -Fxq -- "$flag" || complain "tokenringd.8 does not describe $flag"

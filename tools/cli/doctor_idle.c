@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/cli/doctor_costs.h"
 #include "tools/cli/doctor_tree.h"
 
 enum { SHALLOW_US = 10 }; /* a state that takes longer to leave is seen beside a wake-up of 15 us */
@@ -91,6 +92,28 @@ static bool latency_limit(const struct doctor_host *host, int32_t *ret_us)
 	return good && limit >= 0 && limit < 1000000;
 }
 
+static void complain_of_states(struct findings *findings, const struct deepest *deepest)
+{
+	struct finding *f =
+	    finding_add(findings, "idle-states", FINDING_COSTS,
+			"%ld CPU%s may sleep as deep as %s; /dev/cpu_dma_latency does not forbid it",
+			deepest->cpus, deepest->cpus == 1 ? "" : "s", deepest->name);
+	finding_cost(f, "up to %lld us (the kernel's figure) more for each wake-up of a sleeping end",
+		     (long long)deepest->latency_us);
+	finding_fix(f, "cpupower idle-set -D %d", SHALLOW_US);
+}
+
+/* An idle CPU of a virtual machine goes back to the host, whatever its states are called. */
+static void complain_of_halts(struct findings *findings)
+{
+	struct finding *f =
+	    finding_add(findings, "idle-states", FINDING_COSTS,
+			"an idle CPU of a virtual machine halts, and the host must bring it back");
+	finding_cost(f, "%s", DOCTOR_COST_HALTS);
+	finding_fix(
+	    f, "sh -c 'exec 3>/dev/cpu_dma_latency; printf \"\\0\\0\\0\\0\" >&3; exec sleep infinity' &");
+}
+
 static void examine_idle(const struct doctor_host *host, struct findings *findings)
 {
 	char online[DOCTOR_TEXT_BYTES];
@@ -103,24 +126,18 @@ static void examine_idle(const struct doctor_host *host, struct findings *findin
 	while (list_next(&at, &first, &last))
 		for (long cpu = first; cpu <= last; cpu++)
 			any = examine_cpu(host, cpu, &deepest) || any;
-	if (!any) {
-		finding_add(findings, "idle-states", FINDING_UNKNOWN,
-			    "not shown here: the kernel halts, the host of this machine decides");
-	} else if (!deepest.cpus) {
-		finding_add(findings, "idle-states", FINDING_OK, "deepest %s, %lld us to leave", deepest.name,
-			    (long long)deepest.latency_us);
-	} else if (latency_limit(host, &limit_us) && limit_us <= SHALLOW_US) {
+	if (latency_limit(host, &limit_us) && limit_us <= SHALLOW_US)
 		finding_add(findings, "idle-states", FINDING_OK,
 			    "a program holds /dev/cpu_dma_latency at %d us", limit_us);
-	} else {
-		struct finding *f =
-		    finding_add(findings, "idle-states", FINDING_COSTS,
-				"%ld CPUs may sleep as deep as %s; /dev/cpu_dma_latency does not forbid it",
-				deepest.cpus, deepest.name);
-		finding_cost(f, "up to %lld us (the kernel's figure) more for each wake-up of a sleeping end",
-			     (long long)deepest.latency_us);
-		finding_fix(f, "cpupower idle-set -D %d", SHALLOW_US);
-	}
+	else if (deepest.cpus)
+		complain_of_states(findings, &deepest);
+	else if (tree_is_virtual(host))
+		complain_of_halts(findings);
+	else if (any)
+		finding_add(findings, "idle-states", FINDING_OK, "deepest %s, %lld us to leave", deepest.name,
+			    (long long)deepest.latency_us);
+	else
+		finding_add(findings, "idle-states", FINDING_UNKNOWN, "the kernel does not show them");
 }
 
 void doctor_idle(const struct doctor_host *host, struct findings *findings)

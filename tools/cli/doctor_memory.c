@@ -50,8 +50,17 @@ static long empty_node(const struct doctor_host *host)
 	return -1;
 }
 
+/* Weights, KV cache and channels take transparent huge pages where none is reserved. */
+static bool has_thp(const struct doctor_host *host)
+{
+	char text[DOCTOR_TEXT_BYTES];
+	return tree_text(host, text, "/sys/kernel/mm/transparent_hugepage/enabled") &&
+	       !strstr(text, "[never]");
+}
+
 static void examine_huge_pages(const struct doctor_host *host, struct findings *findings)
 {
+	enum finding_state state = has_thp(host) ? FINDING_NOTE : FINDING_COSTS;
 	int64_t n = 0, free = 0;
 	struct finding *f;
 	if (!huge_pages(host, "2048kB", &n, &free)) {
@@ -65,18 +74,18 @@ static void examine_huge_pages(const struct doctor_host *host, struct findings *
 		return;
 	}
 	if (node >= 0) {
-		f = finding_add(findings, "huge-pages-2m", FINDING_COSTS,
-				"%lld of %lld free, but none on node %ld", (long long)free, (long long)n,
-				node);
-		finding_fix(
-		    f, "echo 64 > /sys/devices/system/node/node%ld/hugepages/hugepages-2048kB/nr_hugepages",
-		    node);
+		f = finding_add(findings, "huge-pages-2m", state, "%lld of %lld free, but none on node %ld",
+				(long long)free, (long long)n, node);
+		finding_fix(f, "echo 64 > %s/node%ld/hugepages/hugepages-2048kB/nr_hugepages",
+			    "/sys/devices/system/node", node);
 	} else {
-		f = finding_add(findings, "huge-pages-2m", FINDING_COSTS, "%s",
+		f = finding_add(findings, "huge-pages-2m", state, "%s",
 				n ? "all are taken" : "none is reserved");
-		finding_fix(f, "sysctl -w vm.nr_hugepages=%lld", (long long)n + 64);
+		finding_fix(f,
+			    "sysctl -w vm.nr_hugepages=%lld for 64 clients; weights take their size besides",
+			    (long long)n + 64);
 	}
-	finding_cost(f, "%s", DOCTOR_COST_CHANNEL_PAGES);
+	finding_cost(f, "%s", DOCTOR_COST_RESERVED_PAGES);
 }
 
 static void examine_gigantic_pages(const struct doctor_host *host, struct findings *findings)
@@ -86,7 +95,8 @@ static void examine_gigantic_pages(const struct doctor_host *host, struct findin
 		finding_add(findings, "huge-pages-1g", FINDING_NOTE, "this CPU or kernel has none");
 	else
 		finding_add(findings, "huge-pages-1g", n ? FINDING_OK : FINDING_NOTE, "%lld of %lld free%s",
-			    (long long)free, (long long)n, n ? "" : "; nothing needs them");
+			    (long long)free, (long long)n,
+			    n ? "" : "; models of several GiB would take them");
 }
 
 static void examine_balancing(const struct doctor_host *host, struct findings *findings)

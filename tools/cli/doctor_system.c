@@ -106,19 +106,10 @@ static double steal_percent(const struct doctor_host *host)
 	return sum > 0 ? 100 * steal / sum : 0;
 }
 
-/* The flags of the first CPU lie within the first page of /proc/cpuinfo. */
-static bool is_virtual(const struct doctor_host *host)
-{
-	char text[DOCTOR_TEXT_BYTES];
-	if (!tree_text(host, text, "/proc/cpuinfo"))
-		return false;
-	return strstr(text, " hypervisor ") || strstr(text, " hypervisor\n");
-}
-
 static void examine_hypervisor(const struct doctor_host *host, struct findings *findings)
 {
 	double steal = steal_percent(host);
-	if (!is_virtual(host)) {
+	if (!tree_is_virtual(host)) {
 		finding_add(findings, "hypervisor", FINDING_OK, "none");
 		return;
 	}

@@ -103,6 +103,15 @@ void tree_nodes(const struct doctor_host *host, char text[DOCTOR_TEXT_BYTES])
 		strcpy(text, "0");
 }
 
+/* The flags of the first CPU lie within the first page of /proc/cpuinfo. */
+bool tree_is_virtual(const struct doctor_host *host)
+{
+	char text[DOCTOR_TEXT_BYTES];
+	if (!tree_text(host, text, "/proc/cpuinfo"))
+		return false;
+	return strstr(text, " hypervisor ") || strstr(text, " hypervisor\n");
+}
+
 void chosen_word(const char *text, char *ret, size_t bytes)
 {
 	const char *open = strchr(text, '['), *close = open ? strchr(open, ']') : NULL;

@@ -31,6 +31,9 @@ void tree_online(const struct doctor_host *, char text[DOCTOR_TEXT_BYTES]);
 /* The NUMA nodes that are online, likewise. */
 void tree_nodes(const struct doctor_host *, char text[DOCTOR_TEXT_BYTES]);
 
+/* Whether a hypervisor runs this machine. */
+bool tree_is_virtual(const struct doctor_host *);
+
 /* The word in brackets: "madvise" of "always [madvise] never". "" if there is none. */
 void chosen_word(const char *text, char *ret, size_t bytes);
 
