@@ -233,7 +233,7 @@ TR_API int tr_arm(struct tr_client *client);
 TR_API int tr_flush(struct tr_client *client);
 
 /* Asks for the end of a request; it ends with its own terminal event. An id that is not in flight is ignored.
- * Wait-free. -EAGAIN: the ring is full. */
+ * Wait-free. -EAGAIN: the ring has no slot but those that requests may need; try again. */
 TR_API int tr_cancel(struct tr_client *client, uint64_t id);
 
 /* The descriptor for epoll (EPOLLIN); owned by the client, never read or close it. */
