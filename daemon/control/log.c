@@ -1,6 +1,7 @@
 #include "daemon/control/log.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -95,6 +96,15 @@ static void blank_control_characters(char *text)
 			*text = ' ';
 }
 
+/* A pipe that nobody reads, or a stopped terminal, must not stop the threads that log. One that takes a line
+ * at all takes one of this length: it is shorter than PIPE_BUF. */
+static bool stderr_takes_a_line(void)
+{
+	struct pollfd target = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+	return poll(&target, 1, 0) != 0;
+}
+
 /* One write, so that lines of several threads do not mix. */
 static void write_stderr(enum log_level level, const char *event, const char *message)
 {
@@ -102,6 +112,8 @@ static void write_stderr(enum log_level level, const char *event, const char *me
 	struct timespec now;
 	struct tm utc;
 
+	if (!stderr_takes_a_line())
+		return;
 	clock_gettime(CLOCK_REALTIME, &now);
 	gmtime_r(&now.tv_sec, &utc);
 	strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%S", &utc);
