@@ -36,7 +36,7 @@
 		  "memory_per_uid of the daemon")                                                            \
 	X(ENOMEM, "there is no memory for it, here or in the daemon; free some, or ask for less")            \
 	X(EMFILE, "this process has no descriptor left; close some, or raise its limit (ulimit -n)")         \
-	X(ENFILE, "the machine has no descriptor left; raise fs.file-max")                                   \
+	X(ENFILE, "the daemon has no descriptor left, or the machine; raise LimitNOFILE or fs.file-max")     \
 	X(EACCES,                                                                                            \
 	  "this user may not open the socket; join the group that owns it, or see the option access of "     \
 	  "the daemon")                                                                                      \

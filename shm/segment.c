@@ -130,11 +130,11 @@ static int create_sized(struct segment *segment, uint64_t bytes, bool huge, char
 
 static int create_huge(struct segment *segment, uint64_t bytes, char *why, size_t why_bytes)
 {
-	int error = create_sized(segment, bytes, true, NULL, 0);
+	int error = create_sized(segment, bytes, true, why, why_bytes);
 
 	if (error == 0)
 		return 0;
-	if (why && why_bytes)
+	if (why && why_bytes && error != -EMFILE && error != -ENFILE)
 		snprintf(
 		    why, why_bytes,
 		    "cannot map %llu huge pages of 2 MiB for a channel (%s); raise vm.nr_hugepages or set "

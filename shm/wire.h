@@ -138,11 +138,12 @@ enum wire_finish {
 	X(39, TOO_MANY_HALF_OPEN, EUSERS, "too many half-open channels of this user")                     \
 	X(40, BAD_SEALS, EPROTO, "the channel could not be sealed")                                       \
 	X(41, UNMAPPED_UID, EACCES, "the peer's user is not mapped in the daemon's user namespace")       \
-	X(42, NO_MEMORY, ENOMEM, "the daemon has no memory or descriptors left")                          \
+	X(42, NO_MEMORY, ENOMEM, "the daemon has no memory for another channel")                          \
 	X(43, PEER_GONE, ECONNRESET, "the peer's process is gone")                                        \
 	X(44, MEMORY_LIMIT, EDQUOT, "channels of this user's processes already hold the memory allowed")  \
 	X(45, BAD_COMPLETION, EPROTO, "the daemon published an answer that does not add up")              \
-	X(46, USER_DENIED, EACCES, "configuration does not let this user connect; see access")
+	X(46, USER_DENIED, EACCES, "configuration does not let this user connect; see access")            \
+	X(47, NO_DESCRIPTORS, ENFILE, "the daemon has no descriptor left; its LimitNOFILE limits them")
 
 enum wire_reason {
 #define X(number, name, error, sentence) WIRE_REASON_##name = number,

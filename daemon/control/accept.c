@@ -1,5 +1,6 @@
 /* Who may connect: identity, and limits by user. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -12,6 +13,12 @@
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
 #endif
+
+/* Fails until another one is closed. */
+void hold_spare(struct server *server)
+{
+	server->spare_fd = fcntl(server->wake_fd, F_DUPFD_CLOEXEC, 0);
+}
 
 enum { ACCEPTS_A_ROUND = 32, LISTEN_PAUSE_NS = 100000000 };
 
@@ -127,6 +134,11 @@ static void refuse_client(struct server *server, int fd, const struct ucred *pee
 	close_socket(server, fd);
 }
 
+uint32_t reason_of_shortage(int error)
+{
+	return error == -EMFILE || error == -ENFILE ? WIRE_REASON_NO_DESCRIPTORS : WIRE_REASON_NO_MEMORY;
+}
+
 static void admit_client(struct server *server, int fd)
 {
 	struct ucred peer;
@@ -150,10 +162,29 @@ static void admit_client(struct server *server, int fd)
 		if (process >= 0)
 			close(process);
 		refuse_client(server, fd, &peer,
-			      process == -ESRCH ? WIRE_REASON_PEER_GONE : WIRE_REASON_NO_MEMORY);
+			      process == -ESRCH ? WIRE_REASON_PEER_GONE : reason_of_shortage(process));
 		return;
 	}
 	handshake_offer(connection);
+}
+
+/* Gives up the spare descriptor for as long as it takes to tell one client. 0, or the errno of accept4. */
+static int refuse_for_want(struct server *server)
+{
+	struct ucred peer = {0};
+	socklen_t bytes = sizeof peer;
+	int fd, error;
+
+	if (server->spare_fd >= 0)
+		close(server->spare_fd);
+	fd = accept4(server->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	error = errno;
+	if (fd >= 0) {
+		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes);
+		refuse_client(server, fd, &peer, WIRE_REASON_NO_DESCRIPTORS);
+	}
+	hold_spare(server);
+	return fd < 0 ? error : 0;
 }
 
 /* Without descriptors the listener would stay readable and this thread would spin. */
@@ -168,14 +199,15 @@ void accept_clients(struct server *server)
 {
 	for (int i = 0; i < ACCEPTS_A_ROUND; i++) {
 		int fd = accept4(server->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		int error = fd < 0 ? errno : 0;
 
-		if (fd >= 0) {
+		if (fd >= 0)
 			admit_client(server, fd);
-			continue;
-		}
-		if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-			pause_listening(server, errno);
-		if (errno != ECONNABORTED && errno != EINTR)
+		else if (error == EMFILE || error == ENFILE)
+			error = refuse_for_want(server);
+		if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS)
+			pause_listening(server, error);
+		if (error && error != ECONNABORTED && error != EINTR)
 			return;
 	}
 }

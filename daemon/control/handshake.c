@@ -73,17 +73,31 @@ static int make_channel(struct connection *connection, char *why, size_t why_byt
 	return 0;
 }
 
+static void warn_of_ordinary_pages(const struct connection *connection)
+{
+	if (connection->server->config.pages == SEGMENT_PAGES_PREFER && !connection->channel->segment.huge)
+		server_notice(
+		    connection->server,
+		    "the channel of process %d of user %u has ordinary pages: too few huge pages are "
+		    "free; raise vm.nr_hugepages",
+		    connection->pid, connection->uid);
+}
+
 void handshake_offer(struct connection *connection)
 {
 	struct server *server = connection->server;
 	char why[192] = "no memory";
+	int error = make_channel(connection, why, sizeof why);
 
-	if (make_channel(connection, why, sizeof why) < 0) {
+	if (error < 0) {
+		uint32_t reason = reason_of_shortage(error);
+
 		server_notice(server, "refused process %d of user %u: %s", connection->pid, connection->uid,
-			      why);
-		connection_drop(connection, WIRE_REASON_NO_MEMORY);
+			      reason == WIRE_REASON_NO_MEMORY ? why : end_sentence(reason));
+		connection_drop(connection, reason);
 		return;
 	}
+	warn_of_ordinary_pages(connection);
 	connection->map_deadline_ns = server_clock_ns() + (uint64_t)server->config.map_timeout_ms * 1000000;
 	if (server_watch(server, connection->fd, EPOLLIN, &connection->socket_watch) < 0 ||
 	    server_watch(server, connection->process_fd, EPOLLIN, &connection->process_watch) < 0)

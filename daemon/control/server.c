@@ -211,6 +211,7 @@ static int open_descriptors(struct server *server)
 	server->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (server->epoll_fd < 0 || server->wake_fd < 0)
 		return -errno;
+	hold_spare(server);
 	return server_watch(server, server->wake_fd, EPOLLIN, &server->wake_watch);
 }
 
@@ -253,7 +254,8 @@ int server_create(struct server **ret, const struct server_config *config, struc
 	}
 	server->front = front;
 	pthread_mutex_init(&server->reload_lock, NULL);
-	server->epoll_fd = server->wake_fd = server->listener.fd = server->listener.lock_fd = -1;
+	server->epoll_fd = server->wake_fd = server->spare_fd = server->listener.fd =
+	    server->listener.lock_fd = -1;
 	server->listener_watch = (struct watch){.kind = WATCH_LISTENER};
 	server->wake_watch = (struct watch){.kind = WATCH_WAKE};
 	error = build(server, config, why, why_bytes);
@@ -336,6 +338,8 @@ void server_free(struct server *server)
 		close(server->epoll_fd);
 	if (server->wake_fd >= 0)
 		close(server->wake_fd);
+	if (server->spare_fd >= 0)
+		close(server->spare_fd);
 	free(server->reload);
 	pthread_mutex_destroy(&server->reload_lock);
 	free(server);

@@ -89,7 +89,7 @@ struct server {
 	struct server_config config;
 	struct front *front;
 	struct listener listener;
-	int epoll_fd, wake_fd;
+	int epoll_fd, wake_fd, spare_fd; /* spare_fd: see hold_spare */
 	struct watch listener_watch, wake_watch;
 	struct connection *connections;
 	struct ghost *ghosts;
@@ -128,6 +128,12 @@ bool access_may_name_tenants(const struct server *server, uint32_t uid);
 
 /* ---- accept.c ---- */
 void accept_clients(struct server *server);
+
+/* Takes the descriptor that is given up when none is left, to tell clients so. */
+void hold_spare(struct server *server);
+
+/* NO_DESCRIPTORS or NO_MEMORY. */
+uint32_t reason_of_shortage(int error);
 
 /* Counts a connection that gets no live channel. */
 void count_refused(struct server *server, uint32_t reason);

@@ -363,6 +363,22 @@ static void no_memory(uint32_t reason)
 	raw_close(&client);
 }
 
+/* The client takes the last one. */
+static void no_descriptors(uint32_t reason)
+{
+	struct rlimit before, small;
+	int last = dup(STDIN_FILENO);
+
+	close(last);
+	getrlimit(RLIMIT_NOFILE, &before);
+	small = (struct rlimit){(rlim_t)last + 1, before.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &small), 0);
+	client = (struct raw_client){.fd = raw_connect(served.path), .segment.fd = -1};
+	assert_int_equal(raw_end_reason(&client), reason);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	raw_close(&client);
+}
+
 static void denied_user(uint32_t reason)
 {
 	need_two_users();
@@ -422,6 +438,7 @@ static const struct provoker provokers[WIRE_REASON_LIMIT] = {
     [WIRE_REASON_MEMORY_LIMIT] = {second_channel, memory_config},
     [WIRE_REASON_BAD_COMPLETION] = {.elsewhere = "the client's library: test_client_death"},
     [WIRE_REASON_USER_DENIED] = {denied_user},
+    [WIRE_REASON_NO_DESCRIPTORS] = {no_descriptors},
 };
 
 static uint64_t counted(uint32_t reason)
