@@ -73,6 +73,25 @@ check_any() {
 		fail "refusal without numbers: $(cat "$scratch/error")"
 }
 
+# Limits are the daemon's, not those of the shell that asks.
+check_doctor() {
+	prlimit --pid "$daemon" --nofile=700:700
+	"$tokenring" doctor --json >"$scratch/lines"
+	python3 - "$daemon" "$("$tokenring" --version)" "$scratch/lines" <<-'PYTHON' || fail 'doctor'
+		import json, sys
+		found = {one["item"]: one for one in map(json.loads, open(sys.argv[3]))}
+		assert found["daemon"]["state"] == "ok", found["daemon"]
+		version = sys.argv[2].split()[1]
+		assert found["daemon"]["found"] == f"version {version}, process {sys.argv[1]}, model ready", found["daemon"]
+		assert found["socket"]["state"] == "ok" and "mode 0660" in found["socket"]["found"], found["socket"]
+		assert found["nofile"]["state"] == "costs" and found["nofile"]["found"] == "700 descriptors", found["nofile"]
+	PYTHON
+	kill -STOP "$daemon"
+	"$tokenring" doctor --json | grep -q '"item":"daemon","state":"wrong","found":"no answer: Connection timed out' ||
+		fail 'doctor and a daemon that hangs'
+	kill -CONT "$daemon"
+}
+
 check_cancel() {
 	rm -f "$scratch/out"
 	"$tokenring" run --ignore-end -n 2000 'A long story:' >"$scratch/out" 2>"$scratch/error" &
@@ -132,6 +151,7 @@ if [ -n "$python" ]; then
 	start_daemon "$model"
 	check_any
 	check_cancel
+	check_doctor
 	check_benchmarks
 else
 	echo 'no python3 with numpy (Debian: python3-numpy): no synthetic model'

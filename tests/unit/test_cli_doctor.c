@@ -108,7 +108,7 @@ static void a_tuned_server_has_nothing_to_complain_of(void **state)
 	}
 	expect("idle-states", FINDING_OK, "deepest C1E, 2 us", NULL, NULL);
 	expect("clock", FINDING_OK, "tsc, 20 ns a read", NULL, NULL);
-	expect("huge-pages-2m", FINDING_OK, "120 of 128 free", NULL, NULL);
+	expect("huge-pages-2m", FINDING_OK, "120 of 128 free: 60 on node 0, 60 on node 1", NULL, NULL);
 	expect("interrupts", FINDING_OK, "3, none on the isolated CPUs", NULL, NULL);
 	expect("daemon", FINDING_OK, "version 1.2.3, process 7, model ready", NULL, NULL);
 }
@@ -126,7 +126,7 @@ static void each_thing_that_is_changed_on_the_server_is_found(void **state)
 	expect("isolated-cpus", FINDING_COSTS, "2-3, but the tick still runs there (nohz_full: none)", "tick",
 	       "nohz_full=2-3");
 	put("sys/devices/system/node/node1/hugepages/hugepages-2048kB/free_hugepages", "0\n");
-	expect("huge-pages-2m", FINDING_NOTE, "120 of 128 free, but none on node 1", "echoes",
+	expect("huge-pages-2m", FINDING_NOTE, "120 of 128 free: 60 on node 0, 0 on node 1", "echoes",
 	       "echo 64 > /sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages");
 	put(CPU "cpu0/cpuidle/state2/disable", "0\n");
 	expect("idle-states", FINDING_COSTS, "1 CPU may sleep as deep as C6", "up to 133 us",
@@ -152,10 +152,14 @@ static void whole_isolated_cores_do_not_mind_smt(void **state)
 
 static void a_held_latency_limit_is_as_good_as_disabled_states(void **state)
 {
-	int32_t limit = 0, none = 2000000000;
+	int32_t limit = 0, shallow = 100, none = 2000000000;
 	PLANT(laptop);
 	put_bytes("dev/cpu_dma_latency", &none, sizeof none);
 	expect("idle-states", FINDING_COSTS, "C10", "up to 1034 us", "cpupower");
+	put(CPU "cpu0/cpuidle/state3/latency", "90\n");
+	put(CPU "cpu0/cpuidle/state3/name", "C6\n");
+	put_bytes("dev/cpu_dma_latency", &shallow, sizeof shallow);
+	expect("idle-states", FINDING_COSTS, "as deep as C6", "up to 90 us", "cpupower");
 	put_bytes("dev/cpu_dma_latency", &limit, sizeof limit);
 	expect("idle-states", FINDING_OK, "holds /dev/cpu_dma_latency at 0 us", NULL, NULL);
 }
@@ -196,7 +200,7 @@ static void a_container_shows_its_limits(void **state)
 	       "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource");
 	expect("hypervisor", FINDING_COSTS, "5.00 %", "gaps", "dedicated");
 	expect("governor", FINDING_UNKNOWN, "not shown", NULL, NULL);
-	expect("idle-states", FINDING_COSTS, "halts", "us",
+	expect("idle-states", FINDING_COSTS, "halts", "52 us instead of 15 us",
 	       "exec 3>/dev/cpu_dma_latency; printf \"\\0\\0\\0\\0\" >&3");
 	expect("smt", FINDING_UNKNOWN, "not show", NULL, NULL);
 	expect("mitigations", FINDING_UNKNOWN, "not show", NULL, NULL);

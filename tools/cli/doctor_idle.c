@@ -1,4 +1,5 @@
 /* tokenring doctor: how fast a CPU runs, and how long it takes to come back from sleep. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,13 +43,16 @@ static void examine_setting(const struct doctor_host *host, const struct setting
 	}
 }
 
+/* What idle CPUs may enter. */
 struct deepest {
+	int32_t limit_us; /* what all programs together allow, by /dev/cpu_dma_latency; INT32_MAX: anything */
+	bool hidden;      /* that may not be read */
 	int64_t latency_us;
 	char name[32];
 	long cpus; /* that may enter a state of over SHALLOW_US */
 };
 
-/* States that are switched off count as absent. */
+/* States that are switched off or beyond the limit count as absent. */
 static bool examine_cpu(const struct doctor_host *host, long cpu, struct deepest *deepest)
 {
 	char name[DOCTOR_TEXT_BYTES];
@@ -63,6 +67,8 @@ static bool examine_cpu(const struct doctor_host *host, long cpu, struct deepest
 				cpu, state) &&
 		    disabled)
 			continue;
+		if (latency > deepest->limit_us)
+			continue;
 		slow = slow || latency > SHALLOW_US;
 		if (latency >= deepest->latency_us &&
 		    tree_text(host, name, "/sys/devices/system/cpu/cpu%ld/cpuidle/state%d/name", cpu,
@@ -75,64 +81,78 @@ static bool examine_cpu(const struct doctor_host *host, long cpu, struct deepest
 	return any;
 }
 
-/* What all programs together ask of the idle states, in us; false: nothing is asked, or it may not be read.
- */
-static bool latency_limit(const struct doctor_host *host, int32_t *ret_us)
+static void read_limit(const struct doctor_host *host, struct deepest *deepest)
 {
 	char path[4096];
 	int32_t limit;
+	deepest->limit_us = INT32_MAX;
 	snprintf(path, sizeof path, "%s/dev/cpu_dma_latency", host->root);
 	FILE *file = fopen(path, "rbe");
+	deepest->hidden = !file && errno == EACCES;
 	if (!file)
-		return false;
-	bool good = fread(&limit, sizeof limit, 1, file) == 1;
+		return;
+	if (fread(&limit, sizeof limit, 1, file) == 1 && limit >= 0)
+		deepest->limit_us = limit;
 	fclose(file);
-	if (good)
-		*ret_us = limit;
-	return good && limit >= 0 && limit < 1000000;
+}
+
+/* Whether deep states cost anything depends on the limit: without a look at it nothing is said for certain.
+ */
+static struct finding *doubt(struct findings *findings, const struct deepest *deepest, const char *what)
+{
+	if (deepest->hidden)
+		return finding_add(findings, "idle-states", FINDING_UNKNOWN,
+				   "%s, unless a program holds /dev/cpu_dma_latency: only root can see that",
+				   what);
+	return finding_add(findings, "idle-states", FINDING_COSTS, "%s", what);
 }
 
 static void complain_of_states(struct findings *findings, const struct deepest *deepest)
 {
-	struct finding *f =
-	    finding_add(findings, "idle-states", FINDING_COSTS,
-			"%ld CPU%s may sleep as deep as %s; /dev/cpu_dma_latency does not forbid it",
-			deepest->cpus, deepest->cpus == 1 ? "" : "s", deepest->name);
+	char what[128];
+	snprintf(what, sizeof what, "%ld CPU%s may sleep as deep as %s", deepest->cpus,
+		 deepest->cpus == 1 ? "" : "s", deepest->name);
+	struct finding *f = doubt(findings, deepest, what);
 	finding_cost(f, "up to %lld us (the kernel's figure) more for each wake-up of a sleeping end",
 		     (long long)deepest->latency_us);
 	finding_fix(f, "cpupower idle-set -D %d", SHALLOW_US);
 }
 
 /* An idle CPU of a virtual machine goes back to the host, whatever its states are called. */
-static void complain_of_halts(struct findings *findings)
+static void complain_of_halts(struct findings *findings, const struct deepest *deepest)
 {
 	struct finding *f =
-	    finding_add(findings, "idle-states", FINDING_COSTS,
-			"an idle CPU of a virtual machine halts, and the host must bring it back");
+	    doubt(findings, deepest, "an idle CPU of this virtual machine halts and its host brings it back");
 	finding_cost(f, "%s", DOCTOR_COST_HALTS);
 	finding_fix(
 	    f, "sh -c 'exec 3>/dev/cpu_dma_latency; printf \"\\0\\0\\0\\0\" >&3; exec sleep infinity' &");
 }
 
-static void examine_idle(const struct doctor_host *host, struct findings *findings)
+static bool examine_cpus(const struct doctor_host *host, struct deepest *deepest)
 {
 	char online[DOCTOR_TEXT_BYTES];
 	const char *at = online;
-	struct deepest deepest = {0};
 	bool any = false;
-	int32_t limit_us;
 	long first, last;
 	tree_online(host, online);
 	while (list_next(&at, &first, &last))
 		for (long cpu = first; cpu <= last; cpu++)
-			any = examine_cpu(host, cpu, &deepest) || any;
-	if (latency_limit(host, &limit_us) && limit_us <= SHALLOW_US)
+			any = examine_cpu(host, cpu, deepest) || any;
+	return any;
+}
+
+static void examine_idle(const struct doctor_host *host, struct findings *findings)
+{
+	struct deepest deepest = {0};
+	read_limit(host, &deepest);
+	bool any = examine_cpus(host, &deepest);
+	if (deepest.limit_us <= SHALLOW_US)
 		finding_add(findings, "idle-states", FINDING_OK,
-			    "a program holds /dev/cpu_dma_latency at %d us", limit_us);
+			    "a program holds /dev/cpu_dma_latency at %d us", deepest.limit_us);
 	else if (deepest.cpus)
 		complain_of_states(findings, &deepest);
 	else if (tree_is_virtual(host))
-		complain_of_halts(findings);
+		complain_of_halts(findings, &deepest);
 	else if (any)
 		finding_add(findings, "idle-states", FINDING_OK, "deepest %s, %lld us to leave", deepest.name,
 			    (long long)deepest.latency_us);

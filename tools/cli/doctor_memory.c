@@ -31,23 +31,35 @@ static bool huge_pages(const struct doctor_host *host, const char *size, int64_t
 	       tree_number(host, ret_free, "/sys/kernel/mm/hugepages/hugepages-%s/free_hugepages", size);
 }
 
-/* The first node that has no free page of 2 MiB while others have; -1: none. */
-static long empty_node(const struct doctor_host *host)
+/* Free pages of 2 MiB on each node. */
+struct node_pages {
+	long n;     /* nodes that show them */
+	long empty; /* the first one without any; -1: none */
+	char text[128];
+};
+
+static struct node_pages read_nodes(const struct doctor_host *host)
 {
 	char nodes[DOCTOR_TEXT_BYTES];
 	const char *at = nodes;
+	struct node_pages pages = {.empty = -1};
 	long first, last;
 	int64_t free;
 	tree_nodes(host, nodes);
 	while (list_next(&at, &first, &last))
-		for (long node = first; node <= last; node++)
-			if (tree_number(
+		for (long node = first; node <= last; node++) {
+			if (!tree_number(
 				host, &free,
 				"/sys/devices/system/node/node%ld/hugepages/hugepages-2048kB/free_hugepages",
-				node) &&
-			    !free)
-				return node;
-	return -1;
+				node))
+				continue;
+			size_t used = strlen(pages.text);
+			snprintf(pages.text + used, sizeof pages.text - used, "%s%lld on node %ld",
+				 pages.n++ ? ", " : "", (long long)free, node);
+			if (!free && pages.empty < 0)
+				pages.empty = node;
+		}
+	return pages;
 }
 
 /* Weights, KV cache and channels take transparent huge pages where none is reserved. */
@@ -67,17 +79,17 @@ static void examine_huge_pages(const struct doctor_host *host, struct findings *
 		finding_add(findings, "huge-pages-2m", FINDING_UNKNOWN, "the kernel does not show them");
 		return;
 	}
-	long node = free ? empty_node(host) : -1;
-	if (free && node < 0) {
-		finding_add(findings, "huge-pages-2m", FINDING_OK, "%lld of %lld free", (long long)free,
-			    (long long)n);
+	struct node_pages nodes = read_nodes(host);
+	if (free && nodes.empty < 0) {
+		finding_add(findings, "huge-pages-2m", FINDING_OK, "%lld of %lld free%s%s", (long long)free,
+			    (long long)n, nodes.n > 1 ? ": " : "", nodes.n > 1 ? nodes.text : "");
 		return;
 	}
-	if (node >= 0) {
-		f = finding_add(findings, "huge-pages-2m", state, "%lld of %lld free, but none on node %ld",
-				(long long)free, (long long)n, node);
+	if (free) {
+		f = finding_add(findings, "huge-pages-2m", state, "%lld of %lld free: %s", (long long)free,
+				(long long)n, nodes.text);
 		finding_fix(f, "echo 64 > %s/node%ld/hugepages/hugepages-2048kB/nr_hugepages",
-			    "/sys/devices/system/node", node);
+			    "/sys/devices/system/node", nodes.empty);
 	} else {
 		f = finding_add(findings, "huge-pages-2m", state, "%s",
 				n ? "all are taken" : "none is reserved");
