@@ -61,6 +61,7 @@ struct channel {
 	uint32_t position;      /* in the front's list of its kind */
 	uint32_t first_request; /* chain through the front's request states; CHANNEL_NO_REQUEST: none */
 	uint64_t slow_until_ns; /* until then wakes are the control thread's */
+	bool slow_before;       /* the last wake took long */
 	uint32_t number;        /* for the engine's statistics */
 	uint64_t block_bytes;   /* of the front's private memory, in use; at most the arena's */
 	struct block_copy copy;

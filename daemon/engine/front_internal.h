@@ -24,7 +24,8 @@ enum {
 	SCAN_NS = 1000000,          /* parked channels, deadlines of held requests */
 	SOCKETS_NS = 2000000,       /* between two looks at the sockets while busy */
 	WAITING_SLEEP_NS = 1000000, /* longest sleep while something waits for completion room */
-	SLOW_WAKE_NS = 200000,      /* a wake that took longer is somebody's attack */
+	SLOW_WAKE_NS = 200000,      /* two wakes in a row that took longer are somebody's attack */
+	HOSTILE_WAKE_NS = 2000000,  /* one that took longer */
 	SLOW_FORGIVEN_S = 10,
 	SOCKET_EVENTS = 64,
 	SOCKET_MESSAGES = 16,   /* read from one socket in one look */

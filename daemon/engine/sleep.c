@@ -117,7 +117,7 @@ static uint64_t thread_ns(void)
 /* A wake walks whatever the client hung on its socket: a slow one is left to the control thread. */
 static void wake_timed(struct front *front, struct channel *channel)
 {
-	uint64_t before_ns;
+	uint64_t before_ns, took_ns;
 
 	if (channel->slow_until_ns && clock_ns() < channel->slow_until_ns) {
 		channel->waker.woken = load_relaxed_u32(channel->waker.word);
@@ -131,8 +131,11 @@ static void wake_timed(struct front *front, struct channel *channel)
 	if (wake_look(&channel->waker) < 0)
 		channel_doom(front, channel, WIRE_REASON_PEER_GONE);
 	count(&front->counts.wakes, 1);
-	if (thread_ns() - before_ns > SLOW_WAKE_NS)
+	took_ns = thread_ns() - before_ns;
+	/* A hypervisor that took the CPU away looks like an attack once, hardly twice in a row. */
+	if (took_ns > HOSTILE_WAKE_NS || (took_ns > SLOW_WAKE_NS && channel->slow_before))
 		channel->slow_until_ns = clock_ns() + SLOW_FORGIVEN_S * UINT64_C(1000000000);
+	channel->slow_before = took_ns > SLOW_WAKE_NS;
 }
 
 void wake_clients(struct front *front, bool fenced)

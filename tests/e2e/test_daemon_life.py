@@ -146,13 +146,14 @@ def test_reload():
         file.write_text("drain_ms = 60000\n")
         with Daemon("--config", file) as daemon:
             daemon.ready()
-            file.write_text("drain_ms = 0\nmax_clients = 7\n")
+            file.write_text("drain_ms = 0\nmax_clients = 7\nmax_clients_per_uid = 1\n")
             daemon.signal(signal.SIGHUP)
-            daemon.await_line("1 option changed; restart to change max_clients")
+            daemon.await_line("2 options changed; restart to change max_clients")
             file.write_text("drain_ms = soon\n")
             daemon.signal(signal.SIGHUP)
             daemon.await_line("reload-failed")
             client = Client(daemon.socket)
+            assert not connects(daemon.socket), "the new limit is in force"
             endless = client.submit(tokens=[1, 2, 3], max_new=500)
             client.wait(0.1)
             began = time.monotonic()
