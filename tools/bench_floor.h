@@ -11,6 +11,10 @@
 
 #include "tools/cli/histogram.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { FLOOR_THREADS_MAX = 256, FLOOR_GAP_NS = 2000 };
 
 /* A clock of a few nanoseconds a reading: the time stamp counter, in its own unit. */
@@ -61,5 +65,9 @@ double floor_read(const void *buffer, size_t bytes, unsigned threads, double sec
  * the cpu backend: "avx512vnni", "avx2"; anything else: the baseline, SSE2. Negative: a negative errno;
  * -ENOTSUP if this CPU does not have it. */
 double floor_multiply(const char *isa, unsigned threads, double seconds);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -25,7 +25,7 @@ HUGE_PAGES_WANTED = 256
 BY_NAME_ONLY = ["soak", "soak_asan", "peer", "device"]
 FUZZ_SECONDS = int(os.environ.get("TOKENRING_FUZZ_SECONDS", "120"))
 LOG_TAIL = 40
-NOTHING_OPTIONAL = [f"-D{name}=disabled" for name in ("uring", "dpdk", "cuda", "http", "systemd")]
+NOTHING_OPTIONAL = [f"-D{name}=disabled" for name in ("uring", "dpdk", "cuda", "http", "systemd", "peer_zeromq", "peer_boost", "peer_iceoryx")]
 
 # stage: compiler, options, suites to run (None: all but those by name only), factor on timeouts
 STAGES = {

@@ -67,6 +67,23 @@ static uint64_t draw_small(void)
 	return next_random() % 256;
 }
 
+static uint64_t draw_two_humps(void)
+{
+	return (next_random() % 10 ? 110 : 34000) + next_random() % 40;
+}
+
+/* P(x > t) = 300 / t: the tail of a machine that stalls. */
+static uint64_t draw_heavy_tail(void)
+{
+	double u = (double)(next_random() >> 11) * 0x1p-53;
+	return (uint64_t)(300 / (1 - u));
+}
+
+static uint64_t draw_constant(void)
+{
+	return 123456789;
+}
+
 static void test_any_size(void **state)
 {
 	fill(draw_any_size);
@@ -76,6 +93,16 @@ static void test_any_size(void **state)
 static void test_latencies(void **state)
 {
 	fill(draw_latency);
+	check_percentiles();
+}
+
+static void test_shapes(void **state)
+{
+	fill(draw_two_humps);
+	check_percentiles();
+	fill(draw_heavy_tail);
+	check_percentiles();
+	fill(draw_constant);
 	check_percentiles();
 }
 
@@ -114,10 +141,74 @@ static void test_merge_is_like_adding_all(void **state)
 	check_percentiles();
 }
 
+/* Times between 300 and 400 that a clock of 10 ns rounds: the quantile finds the hidden ones again. */
+static void test_quantiles_see_through_a_coarse_clock(void **state)
+{
+	static const double fractions[] = {0.1, 0.37, 0.5, 0.55, 0.9};
+	histogram = (struct histogram){0};
+	for (size_t i = 0; i < N; i++) {
+		samples[i] = 300 + next_random() % 100;
+		histogram_add(&histogram, (samples[i] + 5) / 10 * 10);
+	}
+	qsort(samples, N, sizeof *samples, ascending);
+	for (size_t i = 0; i < sizeof fractions / sizeof *fractions; i++) {
+		double exact = (double)samples[(size_t)ceil(fractions[i] * N) - 1];
+		assert_true(fabs(histogram_quantile(&histogram, fractions[i]) - exact) <= 2);
+	}
+}
+
+static void test_lone_samples_stay_where_they_are(void **state)
+{
+	histogram = (struct histogram){0};
+	for (uint64_t value = 10; value <= 250; value += 10)
+		histogram_add(&histogram, value);
+	for (unsigned i = 1; i <= 25; i++)
+		assert_true(histogram_quantile(&histogram, (i - 0.5) / 25) == 10.0 * i);
+}
+
+/* One stall of 100 intervals hides 99 samples; all are put back and sorted. */
+static void test_correction_adds_what_a_stall_hid(void **state)
+{
+	enum { INTERVAL = 1000, STALL = 100 * INTERVAL, QUIET = 900 };
+	static struct histogram corrected;
+	size_t n = 0;
+	histogram = corrected = (struct histogram){0};
+	for (; n < QUIET; n++) {
+		samples[n] = 10 + n % 7;
+		histogram_add(&histogram, samples[n]);
+	}
+	histogram_add(&histogram, STALL);
+	for (uint64_t hidden = STALL; hidden >= INTERVAL; hidden -= INTERVAL)
+		samples[n++] = hidden;
+	histogram_correct(&corrected, &histogram, INTERVAL);
+	assert_int_equal(corrected.n, n);
+	assert_int_equal(corrected.max, STALL);
+	qsort(samples, n, sizeof *samples, ascending);
+	for (unsigned percent = 1; percent <= 100; percent++) {
+		double exact = (double)samples[(size_t)ceil(percent / 100.0 * (double)n) - 1];
+		double got = (double)histogram_percentile(&corrected, percent / 100.0);
+		assert_true(fabs(got - exact) <= 0.01 * exact);
+	}
+	/* Uncorrected, 99.8 % of the samples look quick. */
+	assert_true(histogram_percentile(&histogram, 0.998) < 20);
+	assert_true(histogram_percentile(&corrected, 0.998) > 95 * INTERVAL);
+}
+
+static void test_no_interval_corrects_nothing(void **state)
+{
+	static struct histogram same;
+	fill(draw_latency);
+	same = (struct histogram){0};
+	histogram_correct(&same, &histogram, 0);
+	assert_memory_equal(same.count, histogram.count, sizeof same.count);
+	assert_int_equal(same.n, histogram.n);
+}
+
 static void test_no_samples(void **state)
 {
 	static const struct histogram empty;
 	assert_int_equal(histogram_percentile(&empty, 0.5), 0);
+	assert_true(histogram_quantile(&empty, 0.5) == 0);
 }
 
 int main(void)
@@ -125,9 +216,14 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_any_size),
 	    cmocka_unit_test(test_latencies),
+	    cmocka_unit_test(test_shapes),
 	    cmocka_unit_test(test_small_values_are_exact),
 	    cmocka_unit_test(test_every_power_of_two_has_its_bucket),
 	    cmocka_unit_test(test_merge_is_like_adding_all),
+	    cmocka_unit_test(test_quantiles_see_through_a_coarse_clock),
+	    cmocka_unit_test(test_lone_samples_stay_where_they_are),
+	    cmocka_unit_test(test_correction_adds_what_a_stall_hid),
+	    cmocka_unit_test(test_no_interval_corrects_nothing),
 	    cmocka_unit_test(test_no_samples),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,11 +67,30 @@ static inline int pair_answer(pair_send_fn *send, pair_receive_fn *receive, cons
 	return r;
 }
 
+/* What is there, then its answers: fewer lines are wanted by both ends at once. */
+static inline int pair_answer_batches(pair_send_fn *send, pair_receive_fn *receive,
+				      const struct pair_order *order)
+{
+	struct pair_message batch[PAIR_WINDOW_MAX];
+	uint64_t polls = 0;
+	uint32_t done = 0;
+	int r = 0;
+	while (done <= order->n && r >= 0) {
+		uint32_t n = 0;
+		while (n < PAIR_WINDOW_MAX && (r = receive(&batch[n], false)) == 1)
+			n++;
+		for (uint32_t i = 0; i < n && r >= 0; i++)
+			r = pair_send_one(send, &batch[i], false, &polls);
+		done += n;
+	}
+	return r < 0 ? r : 0;
+}
+
 /* ---- the near end ---- */
 
 static inline void pair_pause_between(const struct pair_order *order)
 {
-	struct timespec time = {.tv_nsec = 1000l * order->pause_us};
+	struct timespec time = {0, 1000l * order->pause_us};
 	if (order->pause_us)
 		nanosleep(&time, NULL);
 }
@@ -128,15 +147,16 @@ static inline int pair_stream(pair_send_fn *send, pair_receive_fn *receive, cons
 }
 
 /* Defines NAME_near and NAME_far, the loops of struct pair_transport, over the two calls. */
-#define PAIR_LOOPS(name, send, receive)                                                    \
-	static int name##_near(const struct pair_order *order, struct floor_trips *ret)    \
-	{                                                                                  \
-		return order->mode == PAIR_WINDOW ? pair_stream(send, receive, order, ret) \
-						  : pair_ping(send, receive, order, ret);  \
-	}                                                                                  \
-	static int name##_far(const struct pair_order *order)                              \
-	{                                                                                  \
-		return pair_answer(send, receive, order);                                  \
+#define PAIR_LOOPS(name, send, receive)                                                      \
+	static int name##_near(const struct pair_order *order, struct floor_trips *ret)      \
+	{                                                                                    \
+		return order->mode >= PAIR_WINDOW ? pair_stream(send, receive, order, ret)   \
+						  : pair_ping(send, receive, order, ret);    \
+	}                                                                                    \
+	static int name##_far(const struct pair_order *order)                                \
+	{                                                                                    \
+		return order->mode == PAIR_BATCH ? pair_answer_batches(send, receive, order) \
+						 : pair_answer(send, receive, order);        \
 	}
 
 #endif

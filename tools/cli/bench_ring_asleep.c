@@ -16,7 +16,7 @@ enum {
 	PAUSE_US = 1000,
 	ROUND_TRIPS = 100,
 	ANSWER_US = 4000, /* about as long as a small model computes a token */
-	ANSWERS = 20,
+	ANSWERS = 40,
 	CROWD = 256,
 	IDLE_SECONDS = 3,
 };

@@ -15,11 +15,12 @@ static const struct peer_kind {
 	const char *spin, *block; /* metrics */
 	const char *program;      /* NULL: part of this one */
 	const char *package;      /* what it is built with */
+	bool has_threads;         /* of its own, which share this end's CPU: a gap may be theirs */
 } kinds[PEERS] = {
-    {"seqpacket_spin", "seqpacket_block", NULL, ""},
-    {"zeromq_spin", "zeromq_block", "peer_zeromq", "libzmq3-dev"},
-    {"boost_spin", "boost_block", "peer_boost", "libboost-dev"},
-    {"iceoryx_spin", "iceoryx_block", "peer_iceoryx", "libiceoryx-posh-dev and iceoryx"},
+    {"seqpacket_spin", "seqpacket_block", NULL, "", false},
+    {"zeromq_spin", "zeromq_block", "peer_zeromq", "libzmq3-dev", true},
+    {"boost_spin", "boost_block", "peer_boost", "libboost-dev and g++", false},
+    {"iceoryx_spin", "iceoryx_block", "peer_iceoryx", "libiceoryx-posh-dev, iceoryx and g++", false},
 };
 
 struct peers {
@@ -73,7 +74,7 @@ static void add_contender(struct peers *p, unsigned peer, uint32_t mode, uint64_
 			       .context = &p->runs[at],
 			       .n = n,
 			       .reference = &p->own[0],
-			       .polls = mode == PAIR_SPIN};
+			       .polls = mode == PAIR_SPIN && !kinds[peer].has_threads};
 	p->list[p->n++] = &p->contenders[at];
 }
 

@@ -8,7 +8,14 @@
 #include "tools/cli/bench_rounds.h"
 #include "tools/cli/connect.h"
 
-enum { SAMPLES = 200, PAUSE_US = 200, START_US = 30000, PROMPT_TOKENS = 4096, LONG_PAUSE_US = 1000 };
+enum {
+	SAMPLES = 200,
+	CANCELS = 40,
+	PAUSE_US = 30,
+	START_US = 30000,
+	PROMPT_TOKENS = 4096,
+	LONG_PAUSE_US = 1000
+};
 
 /* The long prompt, of a client of its own. */
 struct prefill {
@@ -112,6 +119,14 @@ static int one_probe(const struct probe *probe, uint64_t *ret_ticks, uint64_t *r
 	return r < 0 ? r : is_expected(probe, &event) ? 0 : -EBADMSG;
 }
 
+/* Shorter than the daemon's spinning: nobody sleeps meanwhile. */
+static void pause_awake(const struct ring *ring)
+{
+	uint64_t until = floor_ticks() + (uint64_t)(1e3 * PAUSE_US / ring->ns_per_tick);
+	while (floor_ticks() < until)
+		;
+}
+
 /* Only probes during all of which the prompt was being computed count. */
 static int probe_trips(const struct ring *ring, const struct contender *self, uint64_t n,
 		       struct floor_trips *ret)
@@ -123,7 +138,7 @@ static int probe_trips(const struct ring *ring, const struct contender *self, ui
 		uint64_t ticks, polls;
 		if (prefill && !prefill->id && (r = start(ring, prefill)))
 			break;
-		usleep(PAUSE_US);
+		pause_awake(ring);
 		r = one_probe(probe, &ticks, &polls);
 		if (r >= 0 && prefill)
 			r = look(prefill);
@@ -170,7 +185,7 @@ static enum exit_code measure(struct ring *ring, struct prefill *prefill)
 		contenders[i] = (struct contender){.metric = names[i],
 						   .run = run_probes,
 						   .context = &probes[i],
-						   .n = SAMPLES,
+						   .n = probes[i].kind == PROBE_CANCEL ? CANCELS : SAMPLES,
 						   .reference = i ? &contenders[0] : &rounds.walk,
 						   .polls = true};
 		list[i] = &contenders[i];

@@ -25,12 +25,17 @@ static inline unsigned histogram_bucket(uint64_t value)
 	return (shift << HISTOGRAM_LINEAR_BITS) + (unsigned)(value >> shift);
 }
 
-static inline void histogram_add(struct histogram *h, uint64_t value)
+static inline void histogram_add_many(struct histogram *h, uint64_t value, uint64_t n)
 {
-	h->count[histogram_bucket(value)]++;
-	h->n++;
+	h->count[histogram_bucket(value)] += n;
+	h->n += n;
 	if (value > h->max)
 		h->max = value;
+}
+
+static inline void histogram_add(struct histogram *h, uint64_t value)
+{
+	histogram_add_many(h, value, 1);
 }
 
 /* Adds all samples of `from`. */
@@ -38,5 +43,15 @@ void histogram_merge(struct histogram *h, const struct histogram *from);
 
 /* The value of rank ceil(fraction * n), 0 < fraction <= 1; 0 when there are no samples. Never above max. */
 uint64_t histogram_percentile(const struct histogram *h, double fraction);
+
+/* The same between the steps of a coarse clock: where many samples have one value, they are taken as spread
+ * evenly over its cell, half way to the nearer neighbour on each side. Counters of time stamps step by 10 ns
+ * on some machines, a tenth of an echo. */
+double histogram_quantile(const struct histogram *h, double fraction);
+
+/* Correction for coordinated omission, as in HdrHistogram: adds to `to` every sample of `from` and, for one
+ * longer than `interval` at which samples were due, those that it kept from being taken: v - interval,
+ * v - 2 interval, ... down to `interval`. An interval of 0 corrects nothing. */
+void histogram_correct(struct histogram *to, const struct histogram *from, uint64_t interval);
 
 #endif
