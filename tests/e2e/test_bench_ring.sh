@@ -33,7 +33,6 @@ section() {
 	fi
 }
 
-section payload payload_4096_tokens slot_rings_16k
 section paced paced paced_uncorrected paced_corrected
 
 wanted=(echo_beside_peers echo_by_tr_wait seqpacket_spin seqpacket_block)

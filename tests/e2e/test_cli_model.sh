@@ -116,7 +116,7 @@ check_benchmarks() {
 	bench_lines decode tokens_per_second -- decode --json -r 1 -n 200 -s 3
 	bench_lines prefill tokens_per_second first_token -- prefill --json -r 2 -n 64
 	if [ "$(nproc)" -gt 1 ]; then
-		bench_lines ring echo floor -- ring --json --only echo -r 3 -n 1000 --same-core-ns 0
+		bench_lines ring echo floor payload_4096_tokens -- ring --json --only echo --only payload -r 3 -n 1000 --same-core-ns 0
 	fi
 }
 

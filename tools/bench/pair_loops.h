@@ -146,17 +146,29 @@ static inline int pair_stream(pair_send_fn *send, pair_receive_fn *receive, cons
 	return r;
 }
 
+static inline int pair_near_end(pair_send_fn *send, pair_receive_fn *receive, const struct pair_order *order,
+				struct floor_trips *ret)
+{
+	return order->mode == PAIR_WINDOW || order->mode == PAIR_BATCH
+		   ? pair_stream(send, receive, order, ret)
+		   : pair_ping(send, receive, order, ret);
+}
+
+static inline int pair_far_end(pair_send_fn *send, pair_receive_fn *receive, const struct pair_order *order)
+{
+	return order->mode == PAIR_BATCH ? pair_answer_batches(send, receive, order)
+					 : pair_answer(send, receive, order);
+}
+
 /* Defines NAME_near and NAME_far, the loops of struct pair_transport, over the two calls. */
-#define PAIR_LOOPS(name, send, receive)                                                      \
-	static int name##_near(const struct pair_order *order, struct floor_trips *ret)      \
-	{                                                                                    \
-		return order->mode >= PAIR_WINDOW ? pair_stream(send, receive, order, ret)   \
-						  : pair_ping(send, receive, order, ret);    \
-	}                                                                                    \
-	static int name##_far(const struct pair_order *order)                                \
-	{                                                                                    \
-		return order->mode == PAIR_BATCH ? pair_answer_batches(send, receive, order) \
-						 : pair_answer(send, receive, order);        \
+#define PAIR_LOOPS(name, send, receive)                                                 \
+	static int name##_near(const struct pair_order *order, struct floor_trips *ret) \
+	{                                                                               \
+		return pair_near_end(send, receive, order, ret);                        \
+	}                                                                               \
+	static int name##_far(const struct pair_order *order)                           \
+	{                                                                               \
+		return pair_far_end(send, receive, order);                              \
 	}
 
 #endif

@@ -15,14 +15,15 @@ enum { PAYLOAD_TOKENS = 4096 };
  * which is all that a prompt costs outside the engine. An echo has no room for more than 8 tokens. */
 struct payload {
 	struct tr_client *client;
-	uint32_t *tokens; /* (PAYLOAD_TOKENS) */
+	uint32_t *tokens; /* (n_tokens) */
+	uint32_t n_tokens;
 };
 
 static int payload_trips(const struct payload *payload, uint64_t n, const struct ring *ring,
 			 double ticks_per_poll, struct floor_trips *ret)
 {
 	struct tr_request_extra extra = {
-	    .size = sizeof extra, .n_tokens = PAYLOAD_TOKENS, .tokens = payload->tokens, .max_new = 1};
+	    .size = sizeof extra, .n_tokens = payload->n_tokens, .tokens = payload->tokens, .max_new = 1};
 	const struct tr_request request = {.size = sizeof request, .op = TR_GENERATE, .extra = &extra};
 	struct tr_event event = {.size = sizeof event};
 	uint64_t last = 0, id;
@@ -70,7 +71,7 @@ static enum exit_code measure_payload(struct ring *ring, struct payload *payload
 		rounds_print(&rounds, &bare);
 		bench_note(
 		    &ring->bench,
-		    "payload: a prompt of %d tokens in the arena, copied and judged by the daemon, then "
+		    "payload: a prompt of %u tokens in the arena, copied and judged by the daemon, then "
 		    "refused for its last token; slot_rings_16k: as many bytes copied in and out beside a "
 		    "bare pair of the same rings",
 		    PAYLOAD_TOKENS);
@@ -82,12 +83,16 @@ static enum exit_code measure_payload(struct ring *ring, struct payload *payload
 
 enum exit_code ring_bench_payload(struct ring *ring)
 {
-	struct payload payload = {ring->bench.client, calloc(PAYLOAD_TOKENS, sizeof *payload.tokens)};
+	struct payload payload = {.client = ring->bench.client, .n_tokens = PAYLOAD_TOKENS};
+	uint32_t context = ring->bench.model.context;
 	struct pair *pair = NULL;
+	if (context > 1 && context <= PAYLOAD_TOKENS)
+		payload.n_tokens = context - 1; /* a longer one is refused unread */
+	payload.tokens = calloc(payload.n_tokens, sizeof *payload.tokens);
 	if (!payload.tokens)
 		return complain("no memory for a prompt");
-	bench_fill_prompt(&ring->bench, payload.tokens, PAYLOAD_TOKENS, 0);
-	payload.tokens[PAYLOAD_TOKENS - 1] = ring->bench.model.vocab;
+	bench_fill_prompt(&ring->bench, payload.tokens, payload.n_tokens, 0);
+	payload.tokens[payload.n_tokens - 1] = ring->bench.model.vocab;
 	enum exit_code code = ring_start_pair(&pair_blocks, &pair);
 	if (!code)
 		code = measure_payload(ring, &payload, pair);
