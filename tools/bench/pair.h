@@ -23,7 +23,7 @@ enum pair_mode {
 	PAIR_BLOCK,  /* both ends block */
 	PAIR_WAKE,   /* both block; the far end answers after `pause_us`; the time is that of the way back */
 	PAIR_WINDOW, /* both poll; `window` messages are under way; only the time of all is taken */
-	PAIR_BATCH,  /* the same; the far end takes what is there before it answers any of it */
+	PAIR_BATCH,  /* the same; both ends take what is there before they send */
 };
 
 struct pair_order {

@@ -120,30 +120,38 @@ static inline int pair_ping(pair_send_fn *send, pair_receive_fn *receive, const 
 	return 0;
 }
 
+/* Sends until the window is full; in batches, only once half of it is free. */
+static inline int pair_fill(pair_send_fn *send, const struct pair_order *order, uint64_t got, uint64_t *sent)
+{
+	struct pair_message message = {0, 0, {0}};
+	int r = 1;
+	if (order->mode == PAIR_BATCH && 2 * (*sent - got) > order->window)
+		return 0;
+	while (*sent < order->n && *sent - got < order->window && r == 1) {
+		message.number = *sent + 1;
+		r = send(&message, false);
+		*sent += r == 1;
+	}
+	return r < 0 ? r : 0;
+}
+
 static inline int pair_stream(pair_send_fn *send, pair_receive_fn *receive, const struct pair_order *order,
 			      struct floor_trips *ret)
 {
 	struct pair_message message = {0, 0, {0}};
-	uint64_t polls = 0, sent = 1, got = 0;
+	uint64_t polls = 0, sent = 0, got = 0;
 	int r = pair_send_one(send, &message, false, &polls);
 	if (!r) /* wakes the other end up */
 		r = pair_receive_one(receive, &message, false, &polls);
 	uint64_t begun = floor_ticks();
-	while (!r && got < order->n) {
-		while (sent <= order->n && sent - 1 - got < order->window && r >= 0) {
-			message.number = sent;
-			r = send(&message, false);
-			if (r <= 0)
-				break;
-			sent++;
-		}
+	while (r >= 0 && got < order->n) {
+		r = pair_fill(send, order, got, &sent);
 		while (r >= 0 && got < order->n && (r = receive(&message, false)) == 1)
 			if (message.number != ++got)
 				return -EBADMSG;
-		r = r < 0 ? r : 0;
 	}
 	ret->ticks = floor_ticks() - begun;
-	return r;
+	return r < 0 ? r : 0;
 }
 
 static inline int pair_near_end(pair_send_fn *send, pair_receive_fn *receive, const struct pair_order *order,

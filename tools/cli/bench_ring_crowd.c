@@ -16,7 +16,7 @@ enum {
 	SETTLE_TRIPS = 30000, /* some milliseconds, after which the daemon has parked the others */
 	PARK_US = 6000,
 	STAY_US = 500,
-	PICKUPS = 50,
+	PICKUPS = 100,
 	CROWD = 256,
 };
 
@@ -214,9 +214,9 @@ static enum exit_code measure_parked(struct ring *ring, struct tr_client *other)
 	const struct bench_options *o = ring->bench.options;
 	struct pickup long_pause = {ring->bench.client, other, PARK_US},
 		      short_pause = {ring->bench.client, other, STAY_US};
-	rounds_init(&rounds, ring, "floor", o->n / 4, (o->rounds + 2) / 3);
+	rounds_init(&rounds, ring, "floor", o->n / 4, (o->rounds + 4) / 5);
 	polled = (struct contender){"polled_pickup", run_pickup,   &short_pause,
-				    4ull * PICKUPS,  &rounds.walk, .polls = true};
+				    PICKUPS,         &rounds.walk, .polls = true};
 	parked =
 	    (struct contender){"parked_pickup", run_pickup, &long_pause, PICKUPS, &polled, .polls = true};
 	enum exit_code code = rounds_run(&rounds, (struct contender *[]){&polled, &parked}, 2);

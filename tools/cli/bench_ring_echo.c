@@ -213,8 +213,8 @@ enum exit_code ring_bench_throughput(struct ring *ring)
 		bench_note(&ring->bench,
 			   "%u echoes of 8 tokens in flight on one channel; slot_rings: a bare pair of the "
 			   "same rings in two processes, the same window, each message answered at once; "
-			   "slot_rings_batched: what is there is taken before any of it is answered; the "
-			   "faster is the reference",
+			   "slot_rings_batched: both ends take what is there before they send; the faster is "
+			   "the reference",
 			   window);
 		rounds_note(&rounds);
 	}
