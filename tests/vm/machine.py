@@ -1,7 +1,8 @@
 """A virtual machine with two NUMA nodes: Debian's kernel under QEMU's emulation, which needs no privilege and no KVM.
 
   node 0: CPUs 0 and 1, 1 GiB, 8 huge pages of 2 MiB
-  node 1: CPUs 2 and 3, 3 GiB, 64 of 2 MiB and one of 1 GiB, an NVMe drive and a network card
+  node 1: CPUs 2 and 3, 3 GiB, 64 of 2 MiB and one of 1 GiB, an NVMe drive (8 MB/s, to see threads
+  that read) and a network card
 The kernel's package is downloaded and unpacked, never installed.  Times in such a machine mean nothing.
 """
 import gzip
@@ -135,7 +136,7 @@ def boot(vmlinux, initramfs, drive, timeout_s):
     devices = ["-device", "pxb-pcie,id=far,bus_nr=64,numa_node=1,bus=pcie.0",
                "-device", "pcie-root-port,id=port1,bus=far,chassis=1,slot=1",
                "-device", "pcie-root-port,id=port2,bus=far,chassis=2,slot=2",
-               "-drive", f"file={drive},if=none,id=disk,format=raw,snapshot=on", "-device", "nvme,drive=disk,serial=test,bus=port1",
+               "-drive", f"file={drive},if=none,id=disk,format=raw,snapshot=on,throttling.bps-total=8000000", "-device", "nvme,drive=disk,serial=test,bus=port1",
                "-netdev", "hubport,id=net,hubid=0", "-device", "e1000e,netdev=net,bus=port2,romfile="]
     command = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-machine", "q35", "-m", "4G",
                "-smp", "4,sockets=2,cores=2,threads=1", *nodes, *devices, "-nodefaults", "-nographic", "-serial", "stdio", "-no-reboot",

@@ -39,6 +39,7 @@ class Scene:
         self.status = json.loads(found[f"{name} status"])
         self.free, self.used = ([int(word) for word in found[f"{name} {when}"].split()] for when in ("free", "used"))
         self.threads = dict(line.rsplit(" ", 1) for line in found[f"{name} threads"].splitlines())
+        self.seen = set(found[f"{name} seen"].splitlines())
         self.workers = sorted(line.split()[1] for line in found[f"{name} threads"].splitlines() if line.startswith("worker "))
         self.maps = [line for line in found[f"{name} numa_maps"].splitlines() if MAPPED_BY_US.match(line)]
         self.memory = {line["name"]: line for line in self.said["memory"]}
@@ -75,6 +76,12 @@ class Scene:
         self.expect("the workers' CPUs", self.workers == workers)
         self.expect("the front's CPU", self.threads.get("front") == front)
 
+    def expect_loading(self, loader, reader):
+        """The loader may have been seen before it went to its node; a reader is born there."""
+        self.expect(f"loader on {loader}, readers on {reader}, not {self.seen}",
+                    {f"loader {loader}", f"reader {reader}"} <= self.seen and
+                    sum(line.startswith("reader") for line in self.seen) == 1)
+
     def expect_only_on(self, node, *names):
         there = self.said_bytes(*names)
         self.expect(f"{names} on node {node}", there[node] > 0 and there[1 - node] == 0)
@@ -107,6 +114,7 @@ def check_near(scene):
     """Two threads fill node 1; the front goes to node 0, and with it the channels. The rest is in huge pages on node 1."""
     check_machine(scene)
     scene.expect_threads("2", ["3"], "0")
+    scene.expect_loading("2-3", "2-3")
     scene.expect_only_on(1, "weights", "kv", "scratch")
     scene.expect_only_on(0, "channels")
     scene.expect("weights and KV take 2 MiB pages of node 1 and a channel one of node 0, none now",
@@ -130,8 +138,10 @@ def check_spread(scene):
 
 
 def check_told(scene):
-    """The options say node 0: its 8 huge pages hold the weights; KV is in other pages there, not in huge ones of node 1."""
+    """The options say node 0: its 8 huge pages hold the weights; KV is in other pages there, not in huge ones of node 1.
+    The drive stays on node 1, and so do the readers."""
     scene.expect_threads("3", [], "0")
+    scene.expect_loading("0-1", "2-3")
     scene.expect_only_on(0, "weights", "kv", "channels")
     scene.expect("8 huge pages of node 0, none of node 1", scene.taken(0) == 8 and scene.taken(1) == 0)
     scene.expect("KV in ordinary mappings", scene.memory["kv"]["page_bytes"] == 4096)
