@@ -16,6 +16,10 @@ static void examine_thp(const struct doctor_host *host, struct findings *finding
 		return;
 	}
 	chosen_word(text, enabled, sizeof enabled);
+	if (!*enabled) {
+		finding_add(findings, "thp", FINDING_UNKNOWN, "the kernel says \"%.60s\"", text);
+		return;
+	}
 	if (!strcmp(enabled, "never")) {
 		struct finding *f = finding_add(findings, "thp", FINDING_COSTS, "never");
 		finding_cost(f, "weights and KV cache lie in pages of 4 KiB: %s", DOCTOR_COST_THP);

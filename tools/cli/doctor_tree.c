@@ -20,7 +20,7 @@ static bool read_file(const char *root, const char *path, char text[DOCTOR_TEXT_
 	while (bytes && strchr(" \t\r\n", text[bytes - 1]))
 		bytes--;
 	text[bytes] = 0;
-	return good;
+	return good && *text;
 }
 
 bool tree_text(const struct doctor_host *host, char text[DOCTOR_TEXT_BYTES], const char *format, ...)
@@ -61,7 +61,7 @@ bool list_next(const char **at, long *ret_first, long *ret_last)
 	*at = end;
 	*ret_first = first;
 	*ret_last = last;
-	return first >= 0 && last >= first;
+	return first >= 0 && last >= first && last <= LIST_ID_MAX;
 }
 
 bool list_has(const char *list, long id)

@@ -1,4 +1,5 @@
-/* Files below the root of a doctor_host. Each call reads its file anew; a missing file is "false". */
+/* Files below the root of a doctor_host. Each call reads its file anew; a file that is missing or empty is
+ * "false". */
 #ifndef TOKENRING_TOOLS_CLI_DOCTOR_TREE_H
 #define TOKENRING_TOOLS_CLI_DOCTOR_TREE_H
 
@@ -7,7 +8,7 @@
 
 #include "tools/cli/doctor.h"
 
-enum { DOCTOR_TEXT_BYTES = 8192 };
+enum { DOCTOR_TEXT_BYTES = 8192, LIST_ID_MAX = 8191 };
 
 /* The file's text without white space at its end, cut at the buffer. The path begins with "/". */
 __attribute__((format(printf, 3, 4))) bool tree_text(const struct doctor_host *, char text[DOCTOR_TEXT_BYTES],
@@ -17,7 +18,7 @@ __attribute__((format(printf, 3, 4))) bool tree_text(const struct doctor_host *,
 __attribute__((format(printf, 3, 4))) bool tree_number(const struct doctor_host *, int64_t *ret,
 						       const char *format, ...);
 
-/* The next range of a list such as "0-3,8"; moves *at; false at the end. */
+/* The next range of a list such as "0-3,8"; moves *at; false at the end, and where it is no list. */
 bool list_next(const char **at, long *ret_first, long *ret_last);
 bool list_has(const char *list, long id);
 long list_count(const char *list);
