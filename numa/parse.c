@@ -140,7 +140,7 @@ bool parse_cpu_max(const char *text, double *ret)
 	double limit, period;
 
 	if (sscanf(text, "%lf %lf", &limit, &period) != 2 || !(period > 0) || !(limit > 0) ||
-	    !(limit / period < PARSE_IDS_MAX))
+	    !(limit / period > 0 && limit / period < PARSE_IDS_MAX)) /* the quotient may underflow */
 		return false;
 	*ret = limit / period;
 	return true;
