@@ -54,7 +54,7 @@ static bool read_message(struct front *front, struct channel *channel)
 	got = receive_message(channel->fd, envelope->data, sizeof envelope->data, channel->peek_first);
 	if (got == -EAGAIN)
 		return false;
-	if (got <= 0 || got > (ssize_t)sizeof envelope->data) {
+	if (got <= 0 || got > (ssize_t)sizeof envelope->data) { /* [X4] */
 		channel_doom(front, channel,
 			     got > 0 || got == -EBADMSG ? WIRE_REASON_BAD_CONTROL : WIRE_REASON_PEER_GONE);
 		return false;
@@ -76,7 +76,7 @@ static void socket_event(struct front *front, struct channel *channel, uint32_t 
 	if (events & EPOLLIN && !channel->muted) {
 		while (left && read_message(front, channel))
 			left--;
-	} else if (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) {
+	} else if (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) { /* [X5] */
 		channel_doom(front, channel, WIRE_REASON_PEER_GONE);
 	}
 }
@@ -145,7 +145,7 @@ void wake_clients(struct front *front, bool fenced)
 
 		if (!channel->doomed && wake_wanted(&channel->waker))
 			wake_timed(front, channel);
-		/* Wanted still: the kernel had no memory for the byte. */
+		/* [D9] Wanted still: the kernel had no memory for the byte. */
 		if (fenced && !wake_wanted(&channel->waker)) {
 			channel->unwoken = false;
 			front->unwoken.items[i] = front->unwoken.items[--front->unwoken.n];
@@ -169,8 +169,8 @@ void front_wake(struct front *front)
 {
 	uint64_t one = 1;
 
-	fence_full(); /* pairs with the fence in begin_sleep: either it sees what was pushed, or this sees
-			 `asleep` */
+	fence_full(); /* [D18] pairs with the fence in begin_sleep: either it sees what was pushed, or this
+			 sees `asleep` */
 	if (load_relaxed_u32(&front->asleep) && write(front->wake_fd, &one, sizeof one) < 0)
 		return; /* full: readable */
 }
@@ -187,28 +187,35 @@ static void store_sleep(struct front *front, uint32_t value)
 static void begin_sleep(struct front *front)
 {
 	store_relaxed_u32(&front->asleep, 1);
-	store_sleep(front, sleeper_next_odd(&front->sleeper));
-	fence_full(); /* pairs with the fences of front_wake and of each client's wake_fence */
+	store_sleep(front, sleeper_next_odd(&front->sleeper)); /* [D13] */
+	fence_full(); /* [D14] pairs with the fences of front_wake and of each client's wake_fence */
 	if (front->unwoken.n)
-		wake_clients(front, true);
+		wake_clients(front, true); /* [D15] */
 }
 
 static void end_sleep(struct front *front)
 {
 	store_relaxed_u32(&front->asleep, 0);
-	store_sleep(front, sleeper_next_even(&front->sleeper));
+	store_sleep(front, sleeper_next_even(&front->sleeper)); /* [D19] */
 }
 
-static bool rings_ready(const struct front *front, const struct channel_list *list)
+/* Room is looked for as a turn does it: a client that made room and submitted since then has seen nobody
+ * asleep, and sends no byte. A bad cq_consumed is found by the turn, too. */
+static bool rings_ready(struct front *front, const struct channel_list *list)
 {
-	for (uint32_t i = 0; i < list->n; i++)
-		if (ring_ready(&list->items[i]->submissions) &&
-		    ring_room(&list->items[i]->completions) > list->items[i]->n_in_flight)
+	for (uint32_t i = 0; i < list->n; i++) {
+		bool bad = false;
+
+		if (!ring_ready(&list->items[i]->submissions)) /* [D12] */
+			continue;
+		if (channel_has_room(list->items[i], &bad) || bad)
 			return true;
+		front->pickup_waits = true;
+	}
 	return false;
 }
 
-static bool something_to_do(const struct front *front)
+static bool something_to_do(struct front *front)
 {
 	return front->doomed.n || front->control_wanted || !queue_empty(&front->messages) ||
 	       !queue_empty(&front->link->events) || rings_ready(front, &front->active) ||
@@ -226,7 +233,7 @@ static uint64_t longest_sleep(const struct front *front, uint64_t now_ns, uint64
 	if ((front->pickup_waits || front->ends_owed || front->outbox.n || front->held.n ||
 	     front->draining) &&
 	    end_ns > now_ns + WAITING_SLEEP_NS)
-		end_ns = now_ns + WAITING_SLEEP_NS;
+		end_ns = now_ns + WAITING_SLEEP_NS; /* [D16] */
 	return end_ns > now_ns ? end_ns - now_ns : 0;
 }
 
@@ -271,13 +278,14 @@ static bool spun_out(struct front *front, uint64_t *ret_now_ns)
 
 void front_idle(struct front *front, uint64_t until_ns)
 {
-	uint64_t now_ns = 0, sleep_ns;
+	uint64_t now_ns = 0, sleep_ns = 0;
 
 	if (!spun_out(front, &now_ns))
 		return;
-	sleep_ns = longest_sleep(front, now_ns, until_ns);
 	begin_sleep(front);
-	if (sleep_ns && !something_to_do(front)) {
+	if (!something_to_do(front))
+		sleep_ns = longest_sleep(front, now_ns, until_ns);
+	if (sleep_ns) {
 		count(&front->counts.sleeps, 1);
 		sockets_look(front, sleep_ns);
 	}

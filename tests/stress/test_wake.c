@@ -14,6 +14,9 @@
 #include "shm/ring.h"
 #include "shm/wake.h"
 
+/* Even; the counters wrap after some sleeps. */
+#define FIRST_VALUE (UINT32_MAX - 101)
+
 enum { SLOTS = 8, ROUNDS = 20000, LOST_MS = 2000, DRAINED_MAX = 64, SPINS_SHORT = 300, SPINS_LONG = 100000 };
 
 /* How an end learns that its peer sleeps: a fence for each message, or one only before it would sleep itself
@@ -43,6 +46,7 @@ static void end_init(struct end *end, struct shared *shared, int side, int socke
 	    .writer = {shared->slots[side], &shared->consumed[side], SLOTS - 1, 0, SLOTS},
 	    .reader = {shared->slots[!side], &shared->consumed[!side], SLOTS - 1, 0, 0},
 	    .waker = {.word = &shared->words[!side], .fd = socket},
+	    .sleeper = {FIRST_VALUE},
 	    .word = &shared->words[side],
 	    .fencing = fencing,
 	    .random = (unsigned)side + 1,
@@ -138,7 +142,7 @@ static void no_wake_up_is_lost(enum fencing fencing)
 	for (int side = 0; side < 2; side++) {
 		ring_preset(shared.slots[side], SLOTS, 0);
 		store_relaxed_u64(&shared.consumed[side], 0);
-		store_relaxed_u32(&shared.words[side], 0);
+		store_relaxed_u32(&shared.words[side], FIRST_VALUE);
 	}
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
 	for (int side = 0; side < 2; side++)
@@ -156,6 +160,7 @@ static void no_wake_up_is_lost(enum fencing fencing)
 		assert_int_equal(ends[side].n_lost, 0);
 		assert_true(ends[side].n_sleeps > ROUNDS / 100);
 		assert_true(ends[side].n_sleeps < 2 * ROUNDS);
+		assert_true(ends[side].sleeper.value < FIRST_VALUE);
 		close(sockets[side]);
 	}
 	/* At most one byte a sleep. */
