@@ -197,7 +197,7 @@ static inline bool client_open(const struct tr_client *client)
 
 static inline bool client_owes_fence(const struct tr_client *client)
 {
-	return client->fenced != client->submissions.index;
+	return client->fenced != client->submissions.index; /* [C2] */
 }
 
 /* Before a full fence: what it covers. */

@@ -118,7 +118,7 @@ static inline void end_flight(struct tr_client *client, uint32_t index)
 		client->ended[client->n_ended++] = flight->block - 1;
 		flight->block = 0;
 	}
-	client->ids[index] = NO_ID;
+	client->ids[index] = NO_ID; /* [C4] */
 	client->table[client->gate.n_free++] = client->layout.max_inflight + index;
 }
 
@@ -243,7 +243,7 @@ __attribute__((noinline)) int client_collect(struct tr_client *client, struct tr
 			garbage(client);
 			break;
 		}
-		if ((ring->index & ring->mask >> 2) == 0)
+		if ((ring->index & ring->mask >> 2) == 0) /* [C5] */
 			ring_reader_publish(ring);
 	}
 	ring_reader_publish(ring);
@@ -257,14 +257,14 @@ __attribute__((noinline, cold)) int client_poll_closed(struct tr_client *client,
 
 	if (client_forked(client) || !client->drain)
 		return client_closed(client);
-	n = ring_ready(&client->completions) ? client_collect(client, events, 0, max) : 0;
+	n = ring_ready(&client->completions) ? client_collect(client, events, 0, max) : 0; /* [X3] */
 	client_shut(client); /* what ended in there frees nothing */
 	return n ? n : client->error;
 }
 
 static int look_at_socket(struct tr_client *client, uint64_t now_ns)
 {
-	client->looked_ns = now_ns;
+	client->looked_ns = now_ns; /* [C9] */
 	return sleeper_asleep(&client->sleeper) ? client_peek(client) : client_drain(client);
 }
 
@@ -311,7 +311,7 @@ static __attribute__((noinline)) int poll_health(struct tr_client *client, struc
 /* The fence that tr_submit left out, before anything that finds no events. */
 static int pay_fence(struct tr_client *client)
 {
-	client_fences(client);
+	client_fences(client); /* [C12] */
 	if (wake_fence(&client->waker) < 0)
 		return client_hung_up(client);
 	return 0;

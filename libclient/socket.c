@@ -100,7 +100,7 @@ static int ended_by_daemon(struct tr_client *client, const struct message *messa
 static int judge(struct tr_client *client, const struct message *message, int kind)
 {
 	if (kind == -ECONNRESET)
-		return client_die(client, -ECONNRESET, WIRE_REASON_PEER_GONE, true);
+		return client_die(client, -ECONNRESET, WIRE_REASON_PEER_GONE, true); /* [X2] */
 	if (kind < 0)
 		return client_die(client, -ECONNABORTED, WIRE_REASON_BAD_CONTROL, false);
 	if (kind == RECEIVED_CONTROL && message->head.type == WIRE_CONTROL_END)
@@ -110,7 +110,7 @@ static int judge(struct tr_client *client, const struct message *message, int ki
 
 int client_receive(struct tr_client *client, struct message *ret)
 {
-	if (sleeper_asleep(&client->sleeper))
+	if (sleeper_asleep(&client->sleeper)) /* [C7] */
 		sleep_end(&client->sleeper, &segment_header(&client->segment)->client_sleep);
 	return judge(client, ret, socket_receive(client->socket, ret, NULL));
 }
@@ -137,6 +137,7 @@ int client_peek(struct tr_client *client)
 	char start[2];
 	ssize_t bytes = recv(client->socket, start, sizeof start, MSG_DONTWAIT | MSG_PEEK);
 
+	/* [C8] */
 	if (bytes == 1 || (bytes < 0 && (errno == EAGAIN || errno == EINTR)))
 		return 0;
 	return client_drain(client);

@@ -147,7 +147,7 @@ int tr_submit(struct tr_client *client, const struct tr_request *request, uint64
 	if (!is_short(client, request))
 		return submit_long_and_wake(client, request, ret_id);
 	publish(client, request, ret_id);
-	/* Without a fence: the next empty poll fences and looks again. */
+	/* [C3] Without a fence: the next empty poll fences and looks again. */
 	return __builtin_expect(waker_sees_sleep(&client->waker), 0) ? submit_wake(client) : 0;
 }
 
@@ -181,9 +181,10 @@ static int find_room_to_cancel(struct tr_client *client)
 
 	if ((int64_t)ring_room(ring) > (int64_t)n_free)
 		return 0;
-	if (!ring_writer_refresh(ring))
+	if (!ring_writer_refresh(ring)) /* [C1] */
 		return client_die(client, -ECONNABORTED, WIRE_REASON_BAD_CONSUMED, false);
-	return ring_room(ring) > n_free ? 0 : -EAGAIN;
+	/* Signed: a slot may be taken again after its answer, before `consumed` says that it was copied. */
+	return (int64_t)ring_room(ring) > (int64_t)n_free ? 0 : -EAGAIN;
 }
 
 int tr_cancel(struct tr_client *client, uint64_t id)
@@ -200,7 +201,7 @@ int tr_cancel(struct tr_client *client, uint64_t id)
 	if (error < 0)
 		return error;
 	memcpy(cancel.tok, &id, sizeof id);
-	ring_publish(&client->submissions, &cancel);
+	ring_publish(&client->submissions, &cancel); /* [C15] */
 	if (wake_wanted(&client->waker))
 		submit_wake(client);
 	return 0;
@@ -210,7 +211,7 @@ int tr_flush(struct tr_client *client)
 {
 	if (!client_open(client))
 		return client_closed(client);
-	client_fences(client);
+	client_fences(client); /* [C16] */
 	if (wake_fence(&client->waker) < 0)
 		return client_hung_up(client);
 	return 0;

@@ -30,6 +30,7 @@ static int sleep_in_poll(struct tr_client *client, uint64_t deadline_ns)
 {
 	uint64_t slice_ns = clock_now_ns() + SLEEP_SLICE_NS;
 
+	/* [C11] */
 	return socket_wait(client->socket, POLLIN, slice_ns < deadline_ns ? slice_ns : deadline_ns);
 }
 
@@ -40,11 +41,11 @@ static int sleep_slice(struct tr_client *client, uint64_t deadline_ns)
 	int error = 0;
 
 	sleep_begin(&client->sleeper, word);
-	/* The same fence serves what was submitted. */
+	/* [C6] The same fence serves what was submitted. */
 	client_fences(client);
 	if (wake_look(&client->waker) < 0)
 		error = client_hung_up(client);
-	if (error == 0 && !ring_ready(&client->completions))
+	if (error == 0 && !ring_ready(&client->completions)) /* [C10] */
 		error = sleep_in_poll(client, deadline_ns);
 	if (error > 0)
 		error = client_drain(client);
@@ -78,7 +79,7 @@ int tr_arm(struct tr_client *client)
 
 	if (!client_open(client))
 		return client_closed(client);
-	/* A wake-up byte that nobody took makes epoll return at once, for ever. */
+	/* [C13] A wake-up byte that nobody took makes epoll return at once, for ever. */
 	error = client_drain(client);
 	if (error == 0)
 		error = client_heartbeat(client, clock_now_ns());
@@ -89,7 +90,7 @@ int tr_arm(struct tr_client *client)
 			error = client_hung_up(client);
 	}
 	client->polls_left = client->polls_a_clock = 1;
-	if (ring_ready(&client->completions)) {
+	if (ring_ready(&client->completions)) { /* [C14] */
 		sleep_end(&client->sleeper, &segment_header(&client->segment)->client_sleep);
 		return 1;
 	}

@@ -31,6 +31,7 @@ struct ring_reader {
 /* Makes every slot look unpublished for the first lap: slot of index i gets word 0 = (u32)(i + 1 - n). */
 static inline void ring_preset(struct wire_slot *slots, uint32_t n, uint64_t first_index)
 {
+	/* [R1] */
 	for (uint64_t i = first_index; i != first_index + n; i++)
 		store_relaxed_u64(&slots[i & (n - 1)].word[0], (uint32_t)(i + 1 - n));
 }
@@ -49,7 +50,7 @@ static inline struct wire_slot *ring_begin(struct ring_writer *ring, uint32_t *r
 /* Publishes the slot of ring_begin: its sequence number is the low half of word 0. */
 static inline void ring_commit(struct wire_slot *slot, uint64_t word_0)
 {
-	/* Release: pairs with the acquire in ring_read; words 1 to 7 are visible to whoever sees this
+	/* [R3] Release: pairs with the acquire in ring_read; words 1 to 7 are visible to whoever sees this
 	 * sequence. */
 	store_release_u64(&slot->word[0], word_0);
 }
@@ -62,6 +63,7 @@ static inline void ring_publish(struct ring_writer *ring, const void *message)
 	uint64_t words[8];
 
 	memcpy(words, message, sizeof words);
+	/* [R2] */
 	store_relaxed_u64(&slot->word[1], words[1]);
 	store_relaxed_u64(&slot->word[2], words[2]);
 	store_relaxed_u64(&slot->word[3], words[3]);
@@ -79,10 +81,11 @@ static inline bool ring_read(struct ring_reader *ring, void *message)
 	const struct wire_slot *slot = &ring->slots[ring->index & ring->mask];
 	uint64_t words[8];
 
-	/* Acquire: pairs with the release in ring_commit. */
+	/* [R4] Acquire: pairs with the release in ring_commit. */
 	words[0] = load_acquire_u64(&slot->word[0]);
 	if ((uint32_t)words[0] != (uint32_t)(ring->index + 1))
 		return false;
+	/* [R5] */
 	words[1] = load_relaxed_u64(&slot->word[1]);
 	words[2] = load_relaxed_u64(&slot->word[2]);
 	words[3] = load_relaxed_u64(&slot->word[3]);
@@ -114,6 +117,7 @@ static inline void ring_skip(struct ring_reader *ring)
 /* Whether a message is waiting; does not consume it. */
 static inline bool ring_ready(const struct ring_reader *ring)
 {
+	/* [R8] Acquire: as in ring_read. */
 	return (uint32_t)load_acquire_u64(&ring->slots[ring->index & ring->mask].word[0]) ==
 	       (uint32_t)(ring->index + 1);
 }
@@ -124,7 +128,7 @@ static inline void ring_reader_publish(struct ring_reader *ring)
 {
 	if (ring->published == ring->index)
 		return;
-	store_release_u64(ring->consumed, ring->index);
+	store_release_u64(ring->consumed, ring->index); /* [R6] */
 	ring->published = ring->index;
 }
 
@@ -132,7 +136,7 @@ static inline void ring_reader_publish(struct ring_reader *ring)
  * limit. False: the peer wrote an impossible value; nothing changes. */
 static inline bool ring_writer_refresh(struct ring_writer *ring)
 {
-	/* Acquire: pairs with the release in ring_reader_publish. */
+	/* [R7] Acquire: pairs with the release in ring_reader_publish. */
 	uint64_t consumed = load_acquire_u64(ring->consumed);
 	uint64_t last = ring->limit - (ring->mask + 1);
 

@@ -5,19 +5,20 @@
 
 int wake_look(struct waker *waker)
 {
-	uint32_t value = load_relaxed_u32(waker->word);
+	uint32_t value = load_relaxed_u32(waker->word); /* [W4] */
 	char byte = 0;
 
 	if (!(value & 1) || value == waker->woken)
 		return 0;
+	/* [W5] */
 	if (send(waker->fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
-		/* A full queue wakes as well as one byte more; noting any other failure as "woken" would lose
-		 * the wake-up. */
+		/* [W7] A full queue wakes as well as one byte more; noting any other failure as "woken" would
+		 * lose the wake-up. */
 		if (errno == ENOBUFS || errno == ENOMEM || errno == EINTR)
 			return 0;
 		if (errno != EAGAIN)
-			return -ECONNRESET;
+			return -ECONNRESET; /* [X1] */
 	}
-	waker->woken = value;
+	waker->woken = value; /* [W6] */
 	return 1;
 }

@@ -36,7 +36,7 @@ static inline bool sleeper_asleep(const struct sleeper *sleeper)
  * again. */
 static inline uint32_t sleeper_next_odd(struct sleeper *sleeper)
 {
-	return sleeper->value = (sleeper->value + 1) | 1;
+	return sleeper->value = (sleeper->value + 1) | 1; /* [W1] */
 }
 
 static inline uint32_t sleeper_next_even(struct sleeper *sleeper)
@@ -49,13 +49,13 @@ static inline uint32_t sleeper_next_even(struct sleeper *sleeper)
  * once. */
 static inline void sleep_begin(struct sleeper *sleeper, shared_u32 *word)
 {
-	store_relaxed_u32(word, sleeper_next_odd(sleeper));
-	fence_full(); /* pairs with the fence of wake_fence (or of the waker's turn) */
+	store_relaxed_u32(word, sleeper_next_odd(sleeper)); /* [W2] */
+	fence_full(); /* [W3] pairs with the fence of wake_fence (or of the waker's turn) */
 }
 
 static inline void sleep_end(struct sleeper *sleeper, shared_u32 *word)
 {
-	store_relaxed_u32(word, sleeper_next_even(sleeper));
+	store_relaxed_u32(word, sleeper_next_even(sleeper)); /* [W8] */
 }
 
 /* Whether the peer sleeps, woken or not, as far as is visible without a fence. */
@@ -80,7 +80,7 @@ int wake_look(struct waker *waker);
 /* Fence, then wake_look: after this no published message is left unseen by a sleeping peer. */
 static inline int wake_fence(struct waker *waker)
 {
-	fence_full(); /* pairs with the fence of sleep_begin */
+	fence_full(); /* [W9] pairs with the fence of sleep_begin */
 	return wake_wanted(waker) ? wake_look(waker) : 0;
 }
 

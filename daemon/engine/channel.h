@@ -113,7 +113,7 @@ static inline bool channel_has_room(struct channel *channel, bool *ret_bad)
 {
 	if (ring_room(&channel->completions) > channel->n_in_flight)
 		return true;
-	if (!ring_writer_refresh(&channel->completions)) {
+	if (!ring_writer_refresh(&channel->completions)) { /* [D1] */
 		*ret_bad = true;
 		return false;
 	}

@@ -113,7 +113,7 @@ static void place_final(struct front *front, uint32_t request)
 	note_finish(front);
 	if (event->reason)
 		count(&front->counts.failed_for[event->reason], 1);
-	request_release(front, request);
+	request_release(front, request); /* [D8] */
 	deliver(front, channel, &slot);
 }
 
@@ -160,7 +160,7 @@ static bool place(struct front *front, uint32_t request, unsigned *placed)
 			return pending->channel == NULL;
 		}
 		pending->blocked_since_ns = 0;
-		place_tokens(front, request);
+		place_tokens(front, request); /* [D7] */
 		++*placed;
 	}
 	if (finished) {

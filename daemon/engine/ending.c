@@ -27,7 +27,7 @@ uint32_t request_take(struct front *front, struct channel *channel, const struct
 		front->pending[pending->next].previous = request;
 	channel->first_request = request;
 	channel->table[pending->index] = request;
-	channel->n_in_flight++;
+	channel->n_in_flight++; /* [D4] */
 	channel->account->n_requests++;
 	front_request(front, request)->index = request;
 	front_request(front, request)->channel = channel->number;
@@ -200,6 +200,7 @@ static void bury(struct front *front, struct channel *channel)
 	store_relaxed_u32(&channel->header->reason, channel->doomed);
 	/* Release: pairs with the client's acquire of `state`; the reason is visible with it. */
 	store_release_u32(&channel->header->state, WIRE_STATE_ENDED);
+	/* [X6] */
 	channels_remove(channel->active ? &front->active : &front->parked, channel);
 	forget_unwoken(front, channel);
 	sockets_forget(front, channel);

@@ -291,7 +291,7 @@ static unsigned poll_parked(struct front *front, uint32_t n)
 		channel = parked->items[parked->next++];
 		if (!ring_ready(&channel->submissions))
 			continue;
-		/* The last parked channel takes the place of this one. */
+		/* [D20] The last parked channel takes the place of this one. */
 		parked->next--;
 		activate(front, channel);
 		served += pickup_channel(front, channel);
@@ -304,7 +304,7 @@ static void park_idle(struct front *front)
 	for (uint32_t i = front->active.n; i-- > 0;) {
 		struct channel *channel = front->active.items[i];
 
-		/* One whose ring is full must stay where front_idle sees that it waits. */
+		/* [D21] One whose ring is full must stay where front_idle sees that it waits. */
 		if (!channel->served && !channel_has_work(channel)) {
 			channels_remove(&front->active, channel);
 			channel->active = false;
@@ -333,7 +333,7 @@ static unsigned periodic(struct front *front)
 	front->turns_to_clock = TURNS_A_CLOCK;
 	if (now_ns >= front->next_scan_ns) {
 		front->next_scan_ns = now_ns + SCAN_NS;
-		did += poll_parked(front, front->parked.n);
+		did += poll_parked(front, front->parked.n); /* [D17] */
 		if (front->held.n)
 			did += pickup_held(front);
 		if (front->ends_owed)
@@ -354,7 +354,7 @@ static unsigned periodic(struct front *front)
 static void wake_others(struct front *front)
 {
 	if (front->unwoken.n)
-		wake_clients(front, false);
+		wake_clients(front, false); /* [D11] */
 	if (front->commands_pushed && front->config.engine_wake)
 		front->config.engine_wake(front->config.engine);
 	front->commands_pushed = false;
@@ -395,7 +395,7 @@ static unsigned turn(struct front *front, bool is_rare)
 		bury_doomed(front);
 	/* Off the busy path: a turn that did nothing pays the fence that the busy ones left out. */
 	if ((did == 0 || is_rare) && front->unwoken.n) {
-		fence_full(); /* pairs with the fence of the client's sleep_begin */
+		fence_full(); /* [D10] pairs with the fence of the client's sleep_begin */
 		wake_clients(front, true);
 	}
 	wake_others(front);

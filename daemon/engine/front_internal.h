@@ -183,7 +183,7 @@ bool share_of_tenant(struct front *front, uint32_t request, struct refusal *ret_
 /* Publishes a completion (64 bytes) in a slot that is known to be free. */
 static inline void deliver(struct front *front, struct channel *channel, const void *completion)
 {
-	ring_publish(&channel->completions, completion);
+	ring_publish(&channel->completions, completion); /* [D2] */
 	if (channel->unwoken)
 		return;
 	channel->unwoken = true;

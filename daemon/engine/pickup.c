@@ -347,7 +347,7 @@ static inline bool next_slot(struct front *front, struct channel *channel, uint6
 		if (bad)
 			channel_doom(front, channel, WIRE_REASON_BAD_CONSUMED);
 		else if (ring_ready(&channel->submissions))
-			front->pickup_waits = true;
+			front->pickup_waits = true; /* [D5] */
 		return false;
 	}
 	return ring_read(&channel->submissions, ret_words);
@@ -374,7 +374,7 @@ static unsigned take_slots(struct front *front, struct channel *channel, uint32_
 		n++;
 		take_words(front, channel, words);
 		if (channel->submissions.index - channel->submissions.published >= quarter)
-			ring_reader_publish(&channel->submissions);
+			ring_reader_publish(&channel->submissions); /* [D3] */
 		if (channel->copy.request != CHANNEL_NO_REQUEST && !copy_some(front, channel, block_budget))
 			break;
 	}
@@ -396,7 +396,7 @@ unsigned pickup_channel(struct front *front, struct channel *channel)
 	}
 	n = take_slots(front, channel, &block_budget);
 	if (n) {
-		ring_reader_publish(&channel->submissions);
+		ring_reader_publish(&channel->submissions); /* [D6] */
 		channel->served = true;
 		count(&front->counts.picked_up, n);
 	}
