@@ -3,10 +3,7 @@
 #ifdef DEATH
 proctype Death()
 {
-	if
-	:: dead[CLIENT] = 1
-	:: dead[DAEMON] = 1
-	fi
+	dead[DEATH] = 1
 }
 #endif
 

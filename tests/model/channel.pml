@@ -12,7 +12,7 @@
  *   SLEEP     ends sleep and wake each other (else they poll)
  *   ARM FLUSH CANCEL   tr_arm with the caller's epoll, tr_flush, tr_cancel
  *   GENERATE  requests that stream, beside echoes     PARK   the channel may be parked
- *   DEATH     SIGKILL of either end at any step       STARVE the kernel may have no memory for a wake byte
+ *   DEATH=CLIENT or DAEMON   SIGKILL of that end at any step   STARVE the kernel may have no memory for a wake byte
  *   WEAK      memory.pml
  * M_...: mutants, one mistake each; all must fail.
  *

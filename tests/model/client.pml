@@ -106,8 +106,8 @@ inline c_sleep_begin()
 inline c_sleep_end()
 {
 	if
-	:: c_asleep -> c_asleep = 0; store(CLIENT, CLIENT_SLEEP, 0) /* [W8] shm/wake.h sleep_end */
-	:: else
+	:: c_asleep -> c_asleep = 0; store(CLIENT, CLIENT_SLEEP, 0) /* [W8] shm/wake.h sleep_end; unreached: by callers that are never asleep */
+	:: else /* unreached: by callers that are always asleep */
 	fi
 }
 
@@ -170,8 +170,10 @@ calls:
 #ifdef CANCEL
 	/* tr_cancel. */
 	:: atomic { !c_failed && c_flight[0] -> c_find_room_to_cancel(); c_submit(CANCEL_OP * INFLIGHT) } /* [C15] libclient/submit.c tr_cancel */
+#ifdef SLEEP
 	   atomic { LOOK(CLIENT, DAEMON_SLEEP, calls) }
 	   send_byte(CLIENT, c_failed)
+#endif
 #endif
 	/* tr_poll: events. */
 	:: !c_failed && c_inflight -> c_collect()

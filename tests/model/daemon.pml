@@ -234,7 +234,7 @@ turn_looked:  d_looked_fenced()
 		fence(DAEMON); /* [D14] daemon/engine/sleep.c begin_sleep */
 #endif
 		if
-		:: d_unwoken -> LOOK(DAEMON, CLIENT_SLEEP, sleep_looked) /* [D15] daemon/engine/sleep.c begin_sleep */
+		:: d_unwoken -> LOOK(DAEMON, CLIENT_SLEEP, sleep_looked) /* [D15] daemon/engine/sleep.c begin_sleep; unreached: a value that was woken, for it took the channel off the list */
 		:: else -> goto look_again
 		fi }
 	   send_byte(DAEMON, d_failed);
