@@ -33,8 +33,8 @@ enum { ID_STEP = 1 << 16, ID_INDEX = ID_STEP - 1 }; /* an id: a rising count abo
  * in a forked child.
  *
  * A request needs a table entry and a slot. An answer to it means that its slot has been read, so that no
- * more slots are unread than there are requests in flight and cancellations; the latter leave a slot to each
- * free entry. So n_free alone tells whether an entry is free, a slot is free, and the gate is open. */
+ * more slots are unread than there are requests in flight and cancellations; the latter are kept to the slots
+ * that no entry has. So n_free alone tells whether an entry is free, a slot is free, and the gate is open. */
 struct gate {
 	_Alignas(4096) uint64_t n_free; /* table entries; zero while the gate is closed */
 	uint32_t open;                  /* 1: the channel lives and this is the process that opened it */
@@ -76,6 +76,9 @@ struct tr_client {
 	uint64_t *table;
 	struct waker waker;
 	struct flight *flights; /* (max_inflight) */
+	/* (sq_slots - max_inflight) A queue: indices of the cancels that are not known to be copied. */
+	uint64_t *cancels;
+	uint32_t first_cancel, n_cancels;
 
 	/* Polling. */
 	struct ring_reader completions;

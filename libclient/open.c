@@ -75,7 +75,8 @@ static int tables_create(struct tr_client *client, uint32_t n)
 	client->flights = calloc(n, sizeof *client->flights);
 	client->table = calloc(2 * (size_t)n, sizeof *client->table);
 	client->ended = calloc(n, sizeof *client->ended);
-	if (!client->flights || !client->table || !client->ended)
+	client->cancels = calloc(client->layout.sq_slots - n, sizeof *client->cancels);
+	if (!client->flights || !client->table || !client->ended || !client->cancels)
 		return -ENOMEM;
 	/* The lowest index comes first, so that a client with few requests touches few lines. */
 	for (uint32_t i = 0; i < n; i++) {
@@ -85,6 +86,7 @@ static int tables_create(struct tr_client *client, uint32_t n)
 	client->ids = client->table + n;
 	client->id_base = (client->id_base | ID_INDEX) + 1 - n;
 	client->n_ended = 0;
+	client->first_cancel = client->n_cancels = 0;
 	return arena_init(&client->arena, client->layout.arena_bytes / ARENA_UNIT_BYTES);
 }
 
@@ -93,9 +95,11 @@ static void tables_destroy(struct tr_client *client)
 	free(client->flights);
 	free(client->table);
 	free(client->ended);
+	free(client->cancels);
 	client->flights = NULL;
 	client->table = client->ids = NULL;
 	client->ended = NULL;
+	client->cancels = NULL;
 	arena_destroy(&client->arena);
 	for (int i = 0; i < PROFILES; i++) {
 		free(client->profiles[i]);
@@ -123,9 +127,9 @@ int client_adopt(struct tr_client *client, struct channel *channel)
 	client->socket = channel->socket;
 	client->segment = channel->segment;
 	client->layout = channel->layout;
-	/* Each free table entry has a free slot: see struct gate. */
-	if (client->layout.max_inflight > client->layout.sq_slots)
-		client->layout.max_inflight = client->layout.sq_slots;
+	/* Each table entry has a slot of its own, and one at least is left for a cancel. */
+	if (client->layout.max_inflight >= client->layout.sq_slots)
+		client->layout.max_inflight = client->layout.sq_slots - 1;
 	*channel = (struct channel){.socket = -1, .segment.fd = -1};
 	error = tables_create(client, client->layout.max_inflight);
 	if (error < 0) {

@@ -173,23 +173,42 @@ int tr_submit_many(struct tr_client *client, const struct tr_request *requests, 
 	return done ? (int)done : error;
 }
 
-/* Whether a slot is free that no free table entry may need. */
+/* How many slots no table entry has. */
+static uint32_t spare_slots(const struct tr_client *client)
+{
+	return client->layout.sq_slots - client->layout.max_inflight;
+}
+
+/* Each table entry has a slot of its own, free or not: cancels that are not copied must fit into the others.
+ * What is free at the moment says nothing: an answer frees an entry whose slot was free before. */
 static int find_room_to_cancel(struct tr_client *client)
 {
 	struct ring_writer *ring = &client->submissions;
-	uint64_t n_free = client->gate.n_free;
 
-	if ((int64_t)ring_room(ring) > (int64_t)n_free)
+	if (client->n_cancels < spare_slots(client))
 		return 0;
 	if (!ring_writer_refresh(ring)) /* [C1] */
 		return client_die(client, -ECONNABORTED, WIRE_REASON_BAD_CONSUMED, false);
-	/* Signed: a slot may be taken again after its answer, before `consumed` says that it was copied. */
-	return (int64_t)ring_room(ring) > (int64_t)n_free ? 0 : -EAGAIN;
+	while (client->n_cancels &&
+	       (int64_t)(ring->limit - client->layout.sq_slots - client->cancels[client->first_cancel]) > 0) {
+		client->first_cancel = (client->first_cancel + 1) % spare_slots(client);
+		client->n_cancels--;
+	}
+	return client->n_cancels < spare_slots(client) ? 0 : -EAGAIN;
+}
+
+static void publish_cancel(struct tr_client *client, uint64_t id)
+{
+	struct wire_submission cancel = {.op = WIRE_OP_CANCEL};
+
+	memcpy(cancel.tok, &id, sizeof id);
+	client->cancels[(client->first_cancel + client->n_cancels++) % spare_slots(client)] =
+	    client->submissions.index;
+	ring_publish(&client->submissions, &cancel); /* [C15] */
 }
 
 int tr_cancel(struct tr_client *client, uint64_t id)
 {
-	struct wire_submission cancel = {.op = WIRE_OP_CANCEL};
 	uint32_t index = id & ID_INDEX;
 	int error;
 
@@ -200,8 +219,7 @@ int tr_cancel(struct tr_client *client, uint64_t id)
 	error = find_room_to_cancel(client);
 	if (error < 0)
 		return error;
-	memcpy(cancel.tok, &id, sizeof id);
-	ring_publish(&client->submissions, &cancel); /* [C15] */
+	publish_cancel(client, id);
 	if (wake_wanted(&client->waker))
 		submit_wake(client);
 	return 0;

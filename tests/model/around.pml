@@ -71,9 +71,11 @@ init {
 		c_cq_index = CQ_NEXT(first, 0);
 		d_cq_index = c_cq_index;
 #ifdef LATE_SQ
-		c_sq_limit = SQ_NEXT(c_sq_index, SQ);
 		d_sq_published = c_sq_index;
 		memory[SQ_CONSUMED] = c_sq_index;
+#endif
+#ifdef CANCEL
+		c_cancels_end = c_sq_index;
 #endif
 #ifdef LATE_CQ
 		d_cq_limit = CQ_NEXT(c_cq_index, CQ);

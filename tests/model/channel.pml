@@ -8,9 +8,9 @@
  * Bounds: SQ, CQ slots (powers of two), INFLIGHT ids, DEPTH of a store buffer, SOCKET_BYTES, LAPS.
  * Parts, each on or off:
  *   LINES     a line and its sequence word are two stores (else a slot arrives whole)
- *   LATE_SQ LATE_CQ   `consumed` of that ring is published late and read when the ring seems full (else room is known)
+ *   LATE_SQ LATE_CQ   `consumed` of that ring is published late; the daemon reads it when its ring seems full (else it knows)
  *   SLEEP     ends sleep and wake each other (else they poll)
- *   ARM FLUSH CANCEL   tr_arm with the caller's epoll, tr_flush, tr_cancel
+ *   ARM FLUSH CANCEL   tr_arm with the caller's epoll, tr_flush, tr_cancel (with LATE_SQ and SQ > INFLIGHT)
  *   GENERATE  requests that stream, beside echoes     PARK   the channel may be parked
  *   DEATH=CLIENT or DAEMON   SIGKILL of that end at any step   STARVE the kernel may have no memory for a wake byte
  *   WEAK      memory.pml
@@ -31,7 +31,10 @@
 /* ---- the client ---- */
 byte c_sq_index, c_cq_index;
 #ifdef LATE_SQ
-byte c_sq_limit, d_sq_published;
+byte d_sq_published;
+#endif
+#ifdef CANCEL
+byte c_cancels, c_cancels_end; /* not known to be copied, and the index after the last */
 #endif
 #ifdef LATE_CQ
 byte d_cq_limit, c_cq_published;
@@ -87,11 +90,8 @@ chan completed = [CQ] of { byte };
 #endif
 #define CQ_READY      (memory[CQ_WORD(c_cq_index)] % (2 * CQ) == CQ_SEQ(c_cq_index))
 
-#ifdef LATE_SQ
-#define SQ_ROOM ((c_sq_limit + LAPS * SQ - c_sq_index) % (LAPS * SQ))
-#else
-#define SQ_ROOM (SQ - len(submitted))
-#endif
+/* How far an index of the submission ring lies behind the writer's. */
+#define SQ_BEHIND(i) ((c_sq_index + LAPS * SQ - (i)) % (LAPS * SQ))
 #ifdef LATE_CQ
 #define CQ_ROOM ((d_cq_limit + LAPS * CQ - d_cq_index) % (LAPS * CQ))
 #else
@@ -135,14 +135,16 @@ inline compare(perfect)
 	k = 0
 }
 
-#if defined(LATE_SQ) || defined(LATE_CQ)
 /* shm/ring.h ring_writer_refresh: what was read lies between what was known and what was produced. */
+#ifdef LATE_CQ
 inline refresh(limit, index, word, slots)
 {
 	assert((memory[word] + (LAPS + 1) * slots - limit) % (LAPS * slots) <= (index + (LAPS + 1) * slots - limit) % (LAPS * slots));
 	limit = (memory[word] + slots) % (LAPS * slots) /* [R7] shm/ring.h ring_writer_refresh */
 }
+#endif
 
+#if defined(LATE_SQ) || defined(LATE_CQ)
 inline publish_consumed(who, published, index, word)
 {
 	if

@@ -8,6 +8,13 @@ inline c_submit(what)
 	PUT(CLIENT, SQ_WORD(TO_SQ), SQ_LINE(TO_SQ), SQ_SEQ(WRITTEN), SQ, what);
 	submitted!what;
 	c_sq_index = SQ_NEXT(c_sq_index, 1)
+#ifdef CANCEL
+	/* An end that lies far back must not come round to the other side. */
+	; if
+	:: SQ_BEHIND(c_cancels_end) == 3 * SQ -> c_cancels_end = SQ_NEXT(c_cancels_end, 1)
+	:: else
+	fi
+#endif
 #ifdef SLEEP
 #ifndef M_SUBMIT_OWES_NOTHING
 	; c_owed = 1 /* [C2] libclient/client.h client_owes_fence */
@@ -16,27 +23,24 @@ inline c_submit(what)
 }
 
 #ifdef CANCEL
-#define C_FREE (INFLIGHT - c_inflight)
-/* Room as a signed number: below zero when slots were taken again whose copies are not published yet. */
-#if defined(LATE_SQ) && !defined(M_UNSIGNED_ROOM)
-#define ROOM_TO_CANCEL (SQ_ROOM <= SQ && SQ_ROOM > C_FREE)
-#else
-#define ROOM_TO_CANCEL (SQ_ROOM > C_FREE)
-#endif
-
-/* A slot that no free table entry may need; goes on at `calls` without one. */
+/* Cancels that were not copied fit into the slots that no table entry has.  Goes on at `calls` if one more would not. */
 inline c_find_room_to_cancel()
 {
-#ifdef LATE_SQ
+#ifdef M_CANCEL_BY_ROOM
 	if
-	:: SQ_ROOM <= SQ && SQ_ROOM > C_FREE
-	:: else -> refresh(c_sq_limit, c_sq_index, SQ_CONSUMED, SQ) /* [C1] libclient/submit.c find_room_to_cancel */
-	fi;
-#endif
-	if
-	:: ROOM_TO_CANCEL
-	:: !ROOM_TO_CANCEL -> goto calls
+	:: SQ - len(submitted) > INFLIGHT - c_inflight /* more than is free now, even if it were known exactly */
+	:: else -> goto calls
 	fi
+#else
+	if
+	:: c_cancels < SQ - INFLIGHT
+	:: else -> /* [C1] libclient/submit.c find_room_to_cancel */
+		if
+		:: SQ_BEHIND(memory[SQ_CONSUMED]) <= SQ_BEHIND(c_cancels_end) -> c_cancels = 0
+		:: else -> goto calls
+		fi
+	fi
+#endif
 }
 #endif
 
@@ -169,7 +173,10 @@ calls:
 #endif
 #ifdef CANCEL
 	/* tr_cancel. */
-	:: atomic { !c_failed && c_flight[0] -> c_find_room_to_cancel(); c_submit(CANCEL_OP * INFLIGHT) } /* [C15] libclient/submit.c tr_cancel */
+	:: atomic { !c_failed && c_flight[0] -> c_find_room_to_cancel();
+		c_submit(CANCEL_OP * INFLIGHT);
+		c_cancels++;
+		c_cancels_end = c_sq_index } /* [C15] libclient/submit.c publish_cancel */
 #ifdef SLEEP
 	   atomic { LOOK(CLIENT, DAEMON_SLEEP, calls) }
 	   send_byte(CLIENT, c_failed)
