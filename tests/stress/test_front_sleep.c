@@ -71,7 +71,7 @@ static void test_room_made_at_the_last_minute(void **state)
 
 /* ---- counters and indices that wrap ---- */
 
-enum { ROUNDS = 60, BEFORE_WRAP = 41 };
+enum { ROUNDS = 20, BEFORE_WRAP = 11 };
 
 static shared_u32 front_value_set;
 
@@ -123,8 +123,8 @@ static void run_wrap(uint64_t first_index)
 static void test_wraps(void **state)
 {
 	(void)state;
-	run_wrap(UINT32_MAX - 30);
-	run_wrap(UINT64_MAX - 30);
+	run_wrap(UINT32_MAX - 10);
+	run_wrap(UINT64_MAX - 10);
 }
 
 /* ---- armed, cancelling, and alone ---- */
