@@ -76,10 +76,25 @@ static void a_cancel_takes_no_slot_that_was_not_copied(void **state)
 	}
 }
 
+/* All requests are copied and answered, but their answers not collected: the slots that are free are those of
+ * the entries that come free with the answers. */
+static void an_answer_frees_an_entry_and_no_slot(void **state)
+{
+	for (uint32_t spare = 1; spare < SLOTS; spare++) {
+		struct tr_client client = client_at(0, SLOTS - spare, spare);
+
+		store_relaxed_u64(&consumed, SLOTS - spare);
+		for (uint32_t i = 0; i < spare; i++)
+			assert_int_equal(tr_cancel(&client, client.ids[0]), 0);
+		assert_int_equal(tr_cancel(&client, client.ids[0]), -EAGAIN);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_cancel_takes_no_slot_that_was_not_copied),
+	    cmocka_unit_test(an_answer_frees_an_entry_and_no_slot),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
