@@ -16,14 +16,15 @@ extern "C" {
 
 struct floor_trips;
 
-enum { PAIR_MESSAGE_BYTES = 64, PAIR_WINDOW_MAX = 64 };
+enum { PAIR_MESSAGE_BYTES = 64 };
 
 enum pair_mode {
 	PAIR_SPIN,   /* both ends poll */
 	PAIR_BLOCK,  /* both ends block */
 	PAIR_WAKE,   /* both block; the far end answers after `pause_us`; the time is that of the way back */
-	PAIR_WINDOW, /* both poll; `window` messages are under way; only the time of all is taken */
-	PAIR_BATCH,  /* the same; both ends take what is there before they send */
+	PAIR_WINDOW, /* of pair_slots alone: both poll; `window` messages are under way; only the time of all
+			is taken */
+	PAIR_BATCH,  /* the same; both ends stay a little behind each other */
 };
 
 struct pair_order {

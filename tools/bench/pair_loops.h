@@ -67,25 +67,6 @@ static inline int pair_answer(pair_send_fn *send, pair_receive_fn *receive, cons
 	return r;
 }
 
-/* What is there, then its answers: fewer lines are wanted by both ends at once. */
-static inline int pair_answer_batches(pair_send_fn *send, pair_receive_fn *receive,
-				      const struct pair_order *order)
-{
-	struct pair_message batch[PAIR_WINDOW_MAX];
-	uint64_t polls = 0;
-	uint32_t done = 0;
-	int r = 0;
-	while (done <= order->n && r >= 0) {
-		uint32_t n = 0;
-		while (n < PAIR_WINDOW_MAX && (r = receive(&batch[n], false)) == 1)
-			n++;
-		for (uint32_t i = 0; i < n && r >= 0; i++)
-			r = pair_send_one(send, &batch[i], false, &polls);
-		done += n;
-	}
-	return r < 0 ? r : 0;
-}
-
 /* ---- the near end ---- */
 
 static inline void pair_pause_between(const struct pair_order *order)
@@ -120,63 +101,15 @@ static inline int pair_ping(pair_send_fn *send, pair_receive_fn *receive, const 
 	return 0;
 }
 
-/* Sends until the window is full; in batches, only once half of it is free. */
-static inline int pair_fill(pair_send_fn *send, const struct pair_order *order, uint64_t got, uint64_t *sent)
-{
-	struct pair_message message = {0, 0, {0}};
-	int r = 1;
-	if (order->mode == PAIR_BATCH && 2 * (*sent - got) > order->window)
-		return 0;
-	while (*sent < order->n && *sent - got < order->window && r == 1) {
-		message.number = *sent + 1;
-		r = send(&message, false);
-		*sent += r == 1;
-	}
-	return r < 0 ? r : 0;
-}
-
-static inline int pair_stream(pair_send_fn *send, pair_receive_fn *receive, const struct pair_order *order,
-			      struct floor_trips *ret)
-{
-	struct pair_message message = {0, 0, {0}};
-	uint64_t polls = 0, sent = 0, got = 0;
-	int r = pair_send_one(send, &message, false, &polls);
-	if (!r) /* wakes the other end up */
-		r = pair_receive_one(receive, &message, false, &polls);
-	uint64_t begun = floor_ticks();
-	while (r >= 0 && got < order->n) {
-		r = pair_fill(send, order, got, &sent);
-		while (r >= 0 && got < order->n && (r = receive(&message, false)) == 1)
-			if (message.number != ++got)
-				return -EBADMSG;
-	}
-	ret->ticks = floor_ticks() - begun;
-	return r < 0 ? r : 0;
-}
-
-static inline int pair_near_end(pair_send_fn *send, pair_receive_fn *receive, const struct pair_order *order,
-				struct floor_trips *ret)
-{
-	return order->mode == PAIR_WINDOW || order->mode == PAIR_BATCH
-		   ? pair_stream(send, receive, order, ret)
-		   : pair_ping(send, receive, order, ret);
-}
-
-static inline int pair_far_end(pair_send_fn *send, pair_receive_fn *receive, const struct pair_order *order)
-{
-	return order->mode == PAIR_BATCH ? pair_answer_batches(send, receive, order)
-					 : pair_answer(send, receive, order);
-}
-
 /* Defines NAME_near and NAME_far, the loops of struct pair_transport, over the two calls. */
 #define PAIR_LOOPS(name, send, receive)                                                 \
 	static int name##_near(const struct pair_order *order, struct floor_trips *ret) \
 	{                                                                               \
-		return pair_near_end(send, receive, order, ret);                        \
+		return pair_ping(send, receive, order, ret);                            \
 	}                                                                               \
 	static int name##_far(const struct pair_order *order)                           \
 	{                                                                               \
-		return pair_far_end(send, receive, order);                              \
+		return pair_answer(send, receive, order);                               \
 	}
 
 #endif
