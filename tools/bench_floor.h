@@ -44,7 +44,7 @@ void floor_trips_merge(struct floor_trips *trips, const struct floor_trips *from
 /* Memory like a channel's: one line a slot, two rings. */
 struct floor_lines;
 
-/* A memfd on huge pages if `huge` and there are some. NULL: no memory. */
+/* Slots: powers of two. A memfd on huge pages if `huge` and there are some. NULL: no memory. */
 struct floor_lines *floor_lines_create(uint32_t sq_slots, uint32_t cq_slots, int huge);
 void floor_lines_free(struct floor_lines *lines);
 

@@ -126,9 +126,9 @@ static void *answer_walk(void *context)
 	pin(w->cpu);
 	for (uint64_t i = w->first; i < w->first + w->n; i++) {
 		/* acquire and release pair with those of floor_walk: line for line what a ring does */
-		while (load_acquire_u64(&w->lines->sq[i % w->lines->sq_slots].word) != i)
+		while (load_acquire_u64(&w->lines->sq[i & (w->lines->sq_slots - 1)].word) != i)
 			;
-		store_release_u64(&w->lines->cq[i % w->lines->cq_slots].word, i);
+		store_release_u64(&w->lines->cq[i & (w->lines->cq_slots - 1)].word, i);
 	}
 	return NULL;
 }
@@ -145,8 +145,8 @@ int floor_walk(struct floor_lines *lines, int far_cpu, uint64_t n, double ns_per
 	uint64_t last = 0;
 	for (uint64_t i = walk.first; i < walk.first + walk.n; i++) {
 		uint64_t polls = 1;
-		store_release_u64(&lines->sq[i % lines->sq_slots].word, i);
-		while (load_acquire_u64(&lines->cq[i % lines->cq_slots].word) != i)
+		store_release_u64(&lines->sq[i & (lines->sq_slots - 1)].word, i);
+		while (load_acquire_u64(&lines->cq[i & (lines->cq_slots - 1)].word) != i)
 			polls++;
 		uint64_t now = floor_ticks();
 		if (last) /* the first one waited for the thread to start */

@@ -99,7 +99,8 @@ static enum exit_code measure_wakes(struct ring *ring, struct pair *socket, stru
 	if (!code) {
 		bench_note(&ring->bench,
 			   "both_asleep: an echo by tr_wait that does not spin, %d us after the last; "
-			   "client_asleep: from the daemon's answer, some milliseconds later, to the return "
+			   "client_asleep: from the daemon's answer, which it computed for some "
+			   "milliseconds, to the return "
 			   "of tr_wait; references: 64 bytes over SOCK_SEQPACKET, and memory with a futex, "
 			   "with the same pauses",
 			   PAUSE_US);
