@@ -113,14 +113,18 @@ static void read_cgroups(const char *root, struct budget *budget)
 		read_cgroup_line(root, line, budget);
 }
 
-int budget_read(const char *root, struct budget *ret)
+int budget_read(const char *root, uint64_t memory_limit, struct budget *ret, char *why, size_t why_bytes)
 {
 	struct budget budget = {.bytes = UINT64_MAX};
 
 	read_meminfo(root, &budget);
 	read_cgroups(root, &budget);
-	if (budget.bytes == UINT64_MAX)
+	if (budget.bytes == UINT64_MAX) {
+		snprintf(why, why_bytes, "cannot read how much memory there is from /proc");
 		return -EIO;
+	}
+	if (memory_limit)
+		lower(&budget, memory_limit, "option memory_limit");
 	*ret = budget;
 	return 0;
 }

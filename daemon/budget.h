@@ -9,12 +9,13 @@
 
 struct budget {
 	uint64_t bytes;
-	char source[32]; /* "cgroup limit", "MemAvailable", "memory_limit": what sets the bound */
+	char source[32]; /* "cgroup limit", "MemAvailable", "option memory_limit": what sets the bound */
 };
 
-/* The smallest of MemAvailable and the limits of the process's own memory cgroup and all above it (version 2
- * and version 1). `root` stands before /proc and /sys ("" outside tests). -EIO: neither can be read. */
-int budget_read(const char *root, struct budget *ret);
+/* The smallest of MemAvailable, the limits of the process's own memory cgroup and all above it (version 2 and
+ * version 1), and memory_limit if that is not 0. `root` stands before /proc and /sys ("" outside tests).
+ * -EIO: neither can be read; with a sentence. */
+int budget_read(const char *root, uint64_t memory_limit, struct budget *ret, char *why, size_t why_bytes);
 
 /* What the daemon wants to hold, in bytes. */
 struct demand {

@@ -60,6 +60,33 @@ static uint32_t power_of_two(uint64_t n)
 	return power;
 }
 
+static uint32_t commands_for(uint64_t n_requests)
+{
+	return power_of_two(2 * n_requests);
+}
+
+static uint32_t events_for(uint64_t n_requests)
+{
+	return power_of_two((REQUEST_UNDELIVERED_MAX + 2) * n_requests);
+}
+
+static uint64_t link_bytes(uint64_t n_requests)
+{
+	return n_requests * sizeof(struct request) +
+	       commands_for(n_requests) * sizeof(struct engine_command) +
+	       events_for(n_requests) * sizeof(struct engine_event);
+}
+
+/* Before the queues are made: those of a million requests take gigabytes, and seconds to fill. */
+static int check_queue(struct daemon *daemon, char *why, size_t why_bytes)
+{
+	struct demand queues = {.channels = link_bytes((uint64_t)daemon->config.max_queue)};
+	struct budget budget;
+	int error = budget_read("", (uint64_t)daemon->config.memory_limit, &budget, why, why_bytes);
+
+	return error ? error : budget_check(&budget, &queues, why, why_bytes);
+}
+
 static int init_link(struct daemon *daemon, char *why, size_t why_bytes)
 {
 	uint32_t n = (uint32_t)daemon->config.max_queue;
@@ -71,11 +98,9 @@ static int init_link(struct daemon *daemon, char *why, size_t why_bytes)
 	if (!link->requests)
 		error = -ENOMEM;
 	if (!error)
-		error =
-		    queue_init(&link->commands, power_of_two(2 * (uint64_t)n), sizeof(struct engine_command));
+		error = queue_init(&link->commands, commands_for(n), sizeof(struct engine_command));
 	if (!error)
-		error = queue_init(&link->events, power_of_two((REQUEST_UNDELIVERED_MAX + 2) * (uint64_t)n),
-				   sizeof(struct engine_event));
+		error = queue_init(&link->events, events_for(n), sizeof(struct engine_event));
 	for (uint32_t i = 0; !error && i < n; i++)
 		link->requests[i].index = i;
 	if (error)
@@ -236,18 +261,10 @@ static int init_server(struct daemon *daemon, char *why, size_t why_bytes)
 	return server_create(&daemon->server, &server, daemon->front, why, why_bytes);
 }
 
-static uint64_t queue_bytes(const struct queue *queue)
-{
-	return ((uint64_t)queue->mask + 1) * queue->element_bytes;
-}
-
 static uint64_t channels_bytes(const struct daemon *daemon)
 {
-	const struct engine_link *link = &daemon->link;
-
 	return daemon->channel_bytes * (uint64_t)daemon->config.max_clients + BLOCK_MEMORY_BYTES +
-	       link->n_requests * sizeof(*link->requests) + queue_bytes(&link->commands) +
-	       queue_bytes(&link->events);
+	       link_bytes(daemon->link.n_requests);
 }
 
 static int start_load(struct daemon *daemon, char *why, size_t why_bytes)
@@ -290,8 +307,8 @@ static int start_server(struct daemon *daemon, char *why, size_t why_bytes)
 /* The server is bound before anything that takes long, and answers as soon as it is started; status needs
  * `load`. */
 static init_function *const init_functions[] = {
-    choose_socket, init_placement, init_memory, measure_channel, init_link,  init_loop,
-    init_front,    init_engine,    init_server, start_loop,      start_load, start_server,
+    choose_socket, check_queue, init_placement, init_memory, measure_channel, init_link,    init_loop,
+    init_front,    init_engine, init_server,    start_loop,  start_load,      start_server,
 };
 
 int daemon_start(struct daemon **ret, const struct config *config, char *why, size_t why_bytes)

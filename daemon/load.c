@@ -182,16 +182,11 @@ static int choose_limits(struct load *load)
 	const struct config *config = load->config.config;
 	struct load_model *model = &load->model;
 	struct tape_limits *limits = &model->limits;
-	int error = budget_read("", &model->budget);
+	int error =
+	    budget_read("", (uint64_t)config->memory_limit, &model->budget, load->why, sizeof(load->why));
 
-	if (error) {
-		snprintf(load->why, sizeof(load->why), "cannot read the memory limits from /proc: %s",
-			 strerror(-error));
+	if (error)
 		return error;
-	}
-	if (config->memory_limit && (uint64_t)config->memory_limit < model->budget.bytes)
-		model->budget =
-		    (struct budget){.bytes = (uint64_t)config->memory_limit, .source = "option memory_limit"};
 	*limits = (struct tape_limits){.rows = (uint32_t)config->max_batch_tokens,
 				       .sequences = (uint32_t)config->max_batch_sequences,
 				       .context = model->tape->context,

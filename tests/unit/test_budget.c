@@ -47,20 +47,27 @@ static int end(void **state)
 	return nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-static void expect(uint64_t bytes, const char *source)
+static void expect_limited(uint64_t memory_limit, uint64_t bytes, const char *source)
 {
 	struct budget budget;
+	char why[100];
 
-	assert_int_equal(budget_read(root, &budget), 0);
+	assert_int_equal(budget_read(root, memory_limit, &budget, why, sizeof(why)), 0);
 	assert_int_equal(budget.bytes, bytes);
 	assert_string_equal(budget.source, source);
+}
+
+static void expect(uint64_t bytes, const char *source)
+{
+	expect_limited(0, bytes, source);
 }
 
 static void test_nothing_to_read(void **state)
 {
 	struct budget budget = {.bytes = 5};
+	char why[100] = "";
 
-	assert_int_equal(budget_read(root, &budget), -EIO);
+	assert_int_equal(budget_read(root, 0, &budget, why, sizeof(why)), -EIO);
 	assert_int_equal(budget.bytes, 5);
 }
 
@@ -68,6 +75,8 @@ static void test_meminfo(void **state)
 {
 	put("/proc/meminfo", "MemTotal:  9000 kB\nMemFree: 10 kB\nMemAvailable:    5000 kB\n");
 	expect(5000 * 1024, "MemAvailable");
+	expect_limited(4999 * 1024, 4999 * 1024, "option memory_limit");
+	expect_limited(5001 * 1024, 5000 * 1024, "MemAvailable");
 }
 
 static void test_version_2_and_its_parents(void **state)
