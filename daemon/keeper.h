@@ -1,9 +1,9 @@
 /* The keeper: lets clients learn of the daemon's death at once, however much memory it holds.
  *
  * The kernel takes a killed process's memory apart before it closes its sockets: with weights and KV in
- * ordinary pages that is a third of a second a GiB in which no client hears anything. The keeper is a process
- * that shares the daemon's memory (CLONE_VM) and nothing else: as long as it lives, the daemon's end only
- * drops a reference, and the sockets close at once. It ends when the daemon's last thread is gone
+ * ordinary pages that is up to a third of a second a GiB in which no client hears anything. The keeper is a
+ * process that shares the daemon's memory (CLONE_VM) and nothing else: as long as it lives, the daemon's end
+ * only drops a reference, and the sockets close at once. It ends when the daemon's last thread is gone
  * (pidfd_open), and then the memory goes.
  *
  * It costs no memory, sleeps all the time, and has the daemon's rights and no descriptor but one. If it is
