@@ -215,8 +215,8 @@ static void take_event(struct front *front, const struct engine_event *event)
 	struct pending *pending = &front->pending[request];
 	struct channel *channel = pending->channel;
 
-	if (channel->doomed) {
-		/* Nobody reads it: what matters is that the request came back. */
+	if (channel->doomed || pending->state == PENDING_ANSWERED) {
+		/* Nobody waits for it: what matters is that the request came back. */
 		if (event->kind != EVENT_TOKEN)
 			request_release(front, request);
 		return;

@@ -64,6 +64,13 @@ static void channel_return(struct front *front, struct channel *channel)
 	front->control_wanted = true;
 }
 
+/* From here on the client may use the table index again. */
+static void free_index(struct pending *pending)
+{
+	pending->channel->table[pending->index] = CHANNEL_NO_REQUEST;
+	pending->channel->n_in_flight--;
+}
+
 void request_release(struct front *front, uint32_t request)
 {
 	struct pending *pending = &front->pending[request];
@@ -71,8 +78,8 @@ void request_release(struct front *front, uint32_t request)
 
 	leave_list(front, request);
 	unchain(front, pending);
-	channel->table[pending->index] = CHANNEL_NO_REQUEST;
-	channel->n_in_flight--;
+	if (pending->state != PENDING_ANSWERED)
+		free_index(pending);
 	if (pending->block_bytes) {
 		arena_give(&front->blocks, pending->unit);
 		channel->block_bytes -= pending->block_bytes;
@@ -87,8 +94,14 @@ void request_release(struct front *front, uint32_t request)
 	front->first_free = request;
 	front->n_requests--;
 	store_relaxed_u64(&front->counts.in_flight, front->n_requests);
-	if (load_relaxed_u32(&channel->ended_reason) && channel->n_in_flight == 0)
+	if (load_relaxed_u32(&channel->ended_reason) && channel->first_request == CHANNEL_NO_REQUEST)
 		channel_return(front, channel);
+}
+
+/* Whether an event of the engine will still come. */
+static bool is_engines(const struct pending *pending)
+{
+	return pending->state == PENDING_RUNNING || pending->state == PENDING_ANSWERED;
 }
 
 /* The queue is full when the engine is far behind: the end is then owed. */
@@ -122,26 +135,50 @@ void request_end_owed(struct front *front)
 	for (uint32_t i = 0; i < front->link->n_requests; i++) {
 		const struct pending *pending = &front->pending[i];
 
-		if (pending->state == PENDING_RUNNING && pending->end_finish && !pending->end_sent)
+		if (is_engines(pending) && pending->end_finish && !pending->end_sent)
 			send_end(front, i);
 	}
+}
+
+/* The terminal of a request of which no token waits. */
+static struct wire_completion bare_final(struct front *front, uint32_t request, uint32_t finish,
+					 uint32_t reason)
+{
+	count(&front->counts.failed_for[reason], 1);
+	return (struct wire_completion){
+	    .kind = WIRE_KIND_FINAL,
+	    .finish = (uint8_t)finish,
+	    .id = front_request(front, request)->client_id,
+	    .first = front->pending[request].first_unplaced,
+	    .status = channel_status(reason),
+	    .aux = reason,
+	    .since = deliver_since(front, request),
+	};
 }
 
 static void finish_held(struct front *front, uint32_t request, uint32_t finish, uint32_t reason)
 {
 	struct channel *channel = front->pending[request].channel;
-	struct wire_completion slot = {
-	    .kind = WIRE_KIND_FINAL,
-	    .finish = (uint8_t)finish,
-	    .id = front_request(front, request)->client_id,
-	    .status = channel_status(reason),
-	    .aux = reason,
-	    .since = deliver_since(front, request),
-	};
+	struct wire_completion slot = bare_final(front, request, finish, reason);
 
-	count(&front->counts.failed_for[reason], 1);
 	request_release(front, request);
 	deliver(front, channel, &slot);
+}
+
+/* Answers before the engine has heard of it, which may take a step. Not where the engine may be writing to
+ * the reply area, which is the client's again with its terminal, nor where tokens wait for room. */
+static void answer_running(struct front *front, uint32_t request, uint32_t finish, uint32_t reason)
+{
+	struct pending *pending = &front->pending[request];
+	struct wire_completion slot;
+
+	if (front_request(front, request)->reply || pending->place != NOWHERE)
+		return;
+	slot = bare_final(front, request, finish, reason);
+	pending->state = PENDING_ANSWERED;
+	free_index(pending);
+	count(&front->counts.finished, 1);
+	deliver(front, pending->channel, &slot);
 }
 
 void request_cancel(struct front *front, uint32_t request, uint32_t finish, uint32_t reason)
@@ -149,11 +186,13 @@ void request_cancel(struct front *front, uint32_t request, uint32_t finish, uint
 	switch (front->pending[request].state) {
 	case PENDING_RUNNING:
 		request_end(front, request, finish, reason);
+		answer_running(front, request, finish, reason);
 		break;
 	case PENDING_HELD:
 		finish_held(front, request, finish, reason);
 		break;
-	default: /* FINISHED: its terminal is on the way. COPYING: a cancel cannot overtake its request. */
+	default: /* FINISHED: its terminal is on the way. ANSWERED: it has one. COPYING: a cancel cannot
+		    overtake its request. */
 		break;
 	}
 }
@@ -176,7 +215,7 @@ static void end_requests(struct front *front, struct channel *channel)
 	while (request != CHANNEL_NO_REQUEST) {
 		uint32_t next = front->pending[request].next;
 
-		if (front->pending[request].state == PENDING_RUNNING) {
+		if (is_engines(&front->pending[request])) {
 			if (front->pending[request].place != NOWHERE)
 				requests_remove(front, &front->outbox, request);
 			request_end(front, request, WIRE_FINISH_CANCELLED, WIRE_REASON_PEER_GONE);
@@ -210,7 +249,7 @@ static void bury(struct front *front, struct channel *channel)
 	/* Release: pairs with the control thread's acquire, which may then close the socket. */
 	store_release_u32(&channel->ended_reason, channel->doomed);
 	front->control_wanted = true;
-	if (channel->n_in_flight == 0)
+	if (channel->first_request == CHANNEL_NO_REQUEST)
 		channel_return(front, channel);
 }
 
@@ -233,7 +272,7 @@ static void drain_end_requests(struct front *front)
 static bool engine_has_requests(const struct front *front)
 {
 	for (uint32_t i = 0; i < front->link->n_requests; i++)
-		if (front->pending[i].state == PENDING_RUNNING)
+		if (is_engines(&front->pending[i]))
 			return true;
 	return false;
 }

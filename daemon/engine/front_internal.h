@@ -39,6 +39,7 @@ enum pending_state {
 	PENDING_COPYING,  /* its block is on the way to private memory */
 	PENDING_HELD,     /* waits for the model */
 	PENDING_RUNNING,  /* the engine's */
+	PENDING_ANSWERED, /* cancelled: the client has its terminal, the engine does not know yet */
 	PENDING_FINISHED, /* its terminal waits for the tokens before it to find room */
 };
 

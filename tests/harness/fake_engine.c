@@ -151,8 +151,11 @@ static bool step(struct fake_engine *engine, uint32_t index)
 
 unsigned fake_engine_turn(struct fake_engine *engine)
 {
-	unsigned did = take_commands(engine);
+	unsigned did;
 
+	if (load_relaxed_u32(&engine->stuck))
+		return 0;
+	did = take_commands(engine);
 	for (uint32_t i = 0; engine->n_running && i < engine->link.n_requests; i++)
 		if (engine->sequences[i].running)
 			did += step(engine, i);

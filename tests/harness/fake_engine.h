@@ -24,6 +24,7 @@ struct fake_engine {
 	struct fake_sequence *sequences; /* (n_requests) */
 	uint32_t n_running;
 	shared_u32 paused;  /* knob: 1: produces nothing, but obeys commands */
+	shared_u32 stuck;   /* knob: 1: does nothing and hears nothing, as during a long step */
 	shared_u32 fails;   /* knob: enum wire_reason that every request ends with; 0: none */
 	shared_u32 running; /* n_running, for tests */
 	shared_u32 most_undelivered;

@@ -241,6 +241,48 @@ static void test_cancel(void **state)
 	test_daemon_stop(&served, 0);
 }
 
+/* While a step runs a cancel is answered at once; the request stays the engine's until it comes back. */
+static void test_cancel_in_step(void **state)
+{
+	const struct front_counts *counts;
+	struct tr_client *client;
+	struct tr_event event;
+	uint32_t n;
+
+	(void)state;
+	start();
+	counts = front_counts(served.front);
+	client = open_client();
+	store_relaxed_u32(&served.engine.stuck, 1);
+	for (int i = 0; i < 50; i++) { /* more than max_inflight: indices are free again */
+		uint64_t id = submit(client, TR_GENERATE, 1, 50);
+
+		assert_int_equal(tr_cancel(client, id), 0);
+		event = wait_event(client);
+		assert_int_equal(event.kind, TR_EVENT_FINAL);
+		assert_int_equal(event.id, id);
+		assert_int_equal(event.finish, TR_FINISH_CANCELLED);
+		assert_int_equal(event.reason, WIRE_REASON_CANCELLED);
+		assert_int_equal(event.n_tokens, 0);
+		assert_int_equal(load_relaxed_u64(&counts->in_flight), i + 1);
+	}
+	store_relaxed_u32(&served.engine.stuck, 0);
+	assert_int_equal(collect(client, submit(client, TR_GENERATE, 7, 90), 7, &n).finish, TR_FINISH_LENGTH);
+	assert_int_equal(n, 90);
+	wait_for_count(&counts->in_flight, 0);
+	/* A channel that ends meanwhile is not given back before the engine has let go of its requests. */
+	store_relaxed_u32(&served.engine.stuck, 1);
+	tr_cancel(client, submit(client, TR_GENERATE, 1, 50));
+	assert_int_equal(wait_event(client).finish, TR_FINISH_CANCELLED);
+	tr_close(client);
+	wait_for_count(&counts->channels_ended, 1);
+	assert_int_equal(load_relaxed_u64(&counts->channels), 1);
+	store_relaxed_u32(&served.engine.stuck, 0);
+	wait_for_count(&counts->channels, 0);
+	assert_int_equal(load_relaxed_u64(&counts->in_flight), 0);
+	test_daemon_stop(&served, 0);
+}
+
 /* An engine that is far behind: commands that its queue has no room for are refused, or sent later. */
 static void test_engine_behind(void **state)
 {
@@ -520,11 +562,11 @@ int main(void)
 	    cmocka_unit_test(test_echo),          cmocka_unit_test(test_generate),
 	    cmocka_unit_test(test_long_prompt),   cmocka_unit_test(test_score),
 	    cmocka_unit_test(test_refusals),      cmocka_unit_test(test_queue_full),
-	    cmocka_unit_test(test_cancel),        cmocka_unit_test(test_engine_behind),
-	    cmocka_unit_test(test_stall),         cmocka_unit_test(test_slow_reader),
-	    cmocka_unit_test(test_full_rings),    cmocka_unit_test(test_many_channels),
-	    cmocka_unit_test(test_parked),        cmocka_unit_test(test_sleep_wake),
-	    cmocka_unit_test(test_no_allocation),
+	    cmocka_unit_test(test_cancel),        cmocka_unit_test(test_cancel_in_step),
+	    cmocka_unit_test(test_engine_behind), cmocka_unit_test(test_stall),
+	    cmocka_unit_test(test_slow_reader),   cmocka_unit_test(test_full_rings),
+	    cmocka_unit_test(test_many_channels), cmocka_unit_test(test_parked),
+	    cmocka_unit_test(test_sleep_wake),    cmocka_unit_test(test_no_allocation),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
