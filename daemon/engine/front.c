@@ -10,8 +10,16 @@
 
 /* ---- lists ---- */
 
+static struct lookout lookout_of(const struct ring_reader *ring)
+{
+	return (struct lookout){.word = &ring->slots[ring->index & ring->mask].word[0],
+				.seq = (uint32_t)(ring->index + 1)};
+}
+
 void channels_add(struct channel_list *list, struct channel *channel)
 {
+	if (list->lookouts)
+		list->lookouts[list->n] = lookout_of(&channel->submissions);
 	channel->position = list->n;
 	list->items[list->n++] = channel;
 }
@@ -20,6 +28,8 @@ void channels_remove(struct channel_list *list, struct channel *channel)
 {
 	struct channel *last = list->items[--list->n];
 
+	if (list->lookouts)
+		list->lookouts[channel->position] = list->lookouts[list->n];
 	list->items[channel->position] = last;
 	last->position = channel->position;
 }
@@ -65,10 +75,11 @@ static int allocate_tables(struct front *front)
 	for (unsigned i = 0; i < sizeof lists / sizeof lists[0]; i++)
 		if (list_allocate(lists[i], clients) < 0)
 			return -ENOMEM;
+	front->parked.lookouts = calloc(clients, sizeof *front->parked.lookouts);
 	front->pending = calloc(requests, sizeof *front->pending);
 	front->held.items = calloc(requests, sizeof(uint32_t));
 	front->outbox.items = calloc(requests, sizeof(uint32_t));
-	if (!front->pending || !front->held.items || !front->outbox.items)
+	if (!front->parked.lookouts || !front->pending || !front->held.items || !front->outbox.items)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < requests; i++) {
 		front->pending[i].next = i + 1 < requests ? i + 1 : NOWHERE;
@@ -178,6 +189,7 @@ void front_free(struct front *front)
 	free(front->pending);
 	free(front->active.items);
 	free(front->parked.items);
+	free(front->parked.lookouts);
 	free(front->unwoken.items);
 	free(front->doomed.items);
 	free(front);
@@ -288,11 +300,12 @@ static unsigned poll_parked(struct front *front, uint32_t n)
 
 		if (parked->next >= parked->n)
 			parked->next = 0;
-		channel = parked->items[parked->next++];
-		if (!ring_ready(&channel->submissions))
+		if (!lookout_ready(&parked->lookouts[parked->next])) {
+			parked->next++;
 			continue;
+		}
 		/* [D20] The last parked channel takes the place of this one. */
-		parked->next--;
+		channel = parked->items[parked->next];
 		activate(front, channel);
 		served += pickup_channel(front, channel);
 	}

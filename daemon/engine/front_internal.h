@@ -71,9 +71,17 @@ struct request_list {
 	uint32_t n;
 };
 
+/* Where a channel's next submission will appear, apart from the channel: whoever looks at hundreds that are
+ * silent touches nothing else. */
+struct lookout {
+	const shared_u64 *word;
+	uint32_t seq; /* as in ring_ready */
+};
+
 struct channel_list {
 	struct channel **items;
-	uint32_t n, next; /* next: where the rotation goes on */
+	struct lookout *lookouts; /* (n) of the parked, who read nothing while they are; else NULL */
+	uint32_t n, next;         /* next: where the rotation goes on */
 };
 
 enum front_message_kind { FRONT_ATTACH, FRONT_END };
@@ -150,6 +158,11 @@ static inline void count(shared_u64 *counter, uint64_t more)
 static inline struct request *front_request(const struct front *front, uint32_t request)
 {
 	return &front->link->requests[request];
+}
+
+static inline bool lookout_ready(const struct lookout *lookout)
+{
+	return (uint32_t)load_acquire_u64(lookout->word) == lookout->seq;
 }
 
 /* ---- lists ---- */

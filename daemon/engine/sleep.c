@@ -256,7 +256,7 @@ static void look_closely(struct front *front)
 			continue;
 		parked->next = parked->next < parked->n ? parked->next : 0;
 		/* The rotation stays at one that is ready: the turn begins with it. */
-		if (ring_ready(&parked->items[parked->next]->submissions))
+		if (lookout_ready(&parked->lookouts[parked->next]))
 			return;
 		parked->next++;
 	}
