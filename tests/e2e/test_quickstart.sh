@@ -6,7 +6,7 @@ model=${TOKENRING_TEST_MODELS:-/nonexistent}/SmolLM2-135M-Instruct.Q4_1.gguf
 scratch=$(mktemp -d)
 kept=''
 trap '[ -z "$kept" ] || kill "$kept" 2>/dev/null; rm -rf "$scratch"' EXIT
-export XDG_RUNTIME_DIR=$scratch/run CCACHE_DISABLE=1 # a compiler cache keeps its temporary files there
+export XDG_RUNTIME_DIR=$scratch/run CCACHE_TEMPDIR=$scratch # a compiler cache would keep its files in the first
 mkdir "$XDG_RUNTIME_DIR"
 cd "$TOKENRING_SOURCE_ROOT" || exit 1
 pages=$(cat /proc/sys/vm/nr_hugepages)
