@@ -31,6 +31,7 @@ struct pair_order {
 	uint32_t mode; /* enum pair_mode */
 	int32_t near_cpu, far_cpu;
 	uint32_t window, pause_us; /* pause: before each round trip (PAIR_WAKE: before each answer, too) */
+	uint32_t read_bytes;       /* PAIR_WAKE: of memory that the far end reads before each answer */
 	uint32_t n;
 	double ns_per_tick, ticks_per_poll;
 };

@@ -41,11 +41,23 @@ static inline int pair_receive_one(pair_receive_fn *receive, struct pair_message
 	return r < 0 ? r : 0;
 }
 
-static inline void pair_spin_for(uint64_t ns, double ns_per_tick)
+/* Keeps the CPU for the pause of an order and reads as much memory meanwhile, for ever anew, as it says:
+ * after that the caches hold nothing of what a wake-up needs, as after a step of a model. */
+static inline int pair_compute(const struct pair_order *order)
 {
-	uint64_t until = floor_ticks() + (uint64_t)((double)ns / ns_per_tick);
+	enum { PIECE_BYTES = 1 << 16, LINE_BYTES = 64 };
+	static volatile const char *memory;
+	uint64_t until = floor_ticks() + (uint64_t)(1000.0 * order->pause_us / order->ns_per_tick), at = 0;
+	if (order->read_bytes && !memory)
+		memory = (const char *)pair_memory(order->read_bytes);
+	if (order->read_bytes && !memory)
+		return -ENOMEM;
 	while (floor_ticks() < until)
-		;
+		for (unsigned i = 0; i < PIECE_BYTES && order->read_bytes; i += LINE_BYTES) {
+			(void)memory[at];
+			at = (at + LINE_BYTES) % order->read_bytes;
+		}
+	return 0;
 }
 
 /* ---- the far end: every message back ---- */
@@ -58,7 +70,8 @@ static inline int pair_answer(pair_send_fn *send, pair_receive_fn *receive, cons
 	for (uint32_t i = 0; i <= order->n && !r; i++) {
 		r = pair_receive_one(receive, &message, pair_blocks_in(order), &polls);
 		if (order->mode == PAIR_WAKE) {
-			pair_spin_for(1000ull * order->pause_us, order->ns_per_tick);
+			if (!r)
+				r = pair_compute(order);
 			message.stamp = floor_ticks();
 		}
 		if (!r)

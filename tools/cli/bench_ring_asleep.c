@@ -17,6 +17,7 @@ enum {
 	ROUND_TRIPS = 100,
 	ANSWER_US = 4000, /* about as long as a small model computes a token */
 	ANSWERS = 40,
+	READ_BYTES = 64 << 20, /* of weights, about as many as it reads for that */
 	CROWD = 256,
 	IDLE_SECONDS = 3,
 };
@@ -71,15 +72,16 @@ static enum exit_code measure_wakes(struct ring *ring, struct pair *socket, stru
 				    struct tr_client *sleeper)
 {
 	static struct rounds rounds;
-	static struct contender both, answer, by_socket, by_futex, socket_back, futex_back;
+	static struct contender both, answer, by_socket, by_futex, socket_back, futex_back, socket_cold,
+	    futex_cold;
 	struct echo echo = {sleeper, TR_INLINE_TOKENS, true, PAUSE_US};
 	struct pair_run runs[] = {
-	    {socket, PAIR_BLOCK, 0, PAUSE_US},
-	    {futex, PAIR_BLOCK, 0, PAUSE_US},
-	    {socket, PAIR_WAKE, 0, ANSWER_US},
-	    {futex, PAIR_WAKE, 0, ANSWER_US},
+	    {socket, PAIR_BLOCK, 0, PAUSE_US, 0},          {futex, PAIR_BLOCK, 0, PAUSE_US, 0},
+	    {socket, PAIR_WAKE, 0, ANSWER_US, 0},          {futex, PAIR_WAKE, 0, ANSWER_US, 0},
+	    {socket, PAIR_WAKE, 0, ANSWER_US, READ_BYTES}, {futex, PAIR_WAKE, 0, ANSWER_US, READ_BYTES},
 	};
-	struct contender *list[] = {&both, &by_socket, &by_futex, &answer, &socket_back, &futex_back};
+	struct contender *list[] = {&both,        &by_socket,  &by_futex,    &answer,
+				    &socket_back, &futex_back, &socket_cold, &futex_cold};
 	const struct bench_options *o = ring->bench.options;
 	rounds_init(&rounds, ring, "floor", o->n / 4, (o->rounds + 4) / 5);
 	both =
@@ -89,21 +91,26 @@ static enum exit_code measure_wakes(struct ring *ring, struct pair *socket, stru
 	by_futex = (struct contender){"futex_both_asleep", ring_run_pair, &runs[1],
 				      ROUND_TRIPS,         NULL,          .polls = false};
 	answer =
-	    (struct contender){"client_asleep", run_answers, sleeper, ANSWERS, &socket_back, .polls = false};
+	    (struct contender){"client_asleep", run_answers, sleeper, ANSWERS, &socket_cold, .polls = false};
 	socket_back =
 	    (struct contender){"socket_wake", ring_run_pair, &runs[2], ANSWERS, NULL, .polls = false};
 	futex_back = (struct contender){"futex_wake", ring_run_pair, &runs[3], ANSWERS, NULL, .polls = false};
-	enum exit_code code = rounds_run(&rounds, list, 6);
-	for (unsigned i = 0; i < 6 && !code; i++)
+	socket_cold =
+	    (struct contender){"socket_wake_cold", ring_run_pair, &runs[4], ANSWERS, NULL, .polls = false};
+	futex_cold =
+	    (struct contender){"futex_wake_cold", ring_run_pair, &runs[5], ANSWERS, NULL, .polls = false};
+	enum exit_code code = rounds_run(&rounds, list, 8);
+	for (unsigned i = 0; i < 8 && !code; i++)
 		rounds_print(&rounds, list[i]);
 	if (!code) {
-		bench_note(&ring->bench,
-			   "both_asleep: an echo by tr_wait that does not spin, %d us after the last; "
-			   "client_asleep: from the daemon's answer, which it computed for some "
-			   "milliseconds, to the return "
-			   "of tr_wait; references: 64 bytes over SOCK_SEQPACKET, and memory with a futex, "
-			   "with the same pauses",
-			   PAUSE_US);
+		bench_note(
+		    &ring->bench,
+		    "both_asleep: an echo by tr_wait that does not spin, %d us after the last; "
+		    "client_asleep: from the daemon's answer, which it computed for some "
+		    "milliseconds, to the return "
+		    "of tr_wait; references: 64 bytes over SOCK_SEQPACKET, and memory with a futex, "
+		    "with the same pauses; cold: after a pause spent reading memory, as the daemon's is",
+		    PAUSE_US);
 		rounds_note(&rounds);
 	}
 	rounds_free(&rounds);

@@ -78,6 +78,7 @@ enum exit_code ring_run_pair(const struct ring *ring, const struct contender *se
 	    .far_cpu = ring->far_cpu,
 	    .window = run->window,
 	    .pause_us = run->pause_us,
+	    .read_bytes = run->read_bytes,
 	    .n = (uint32_t)n,
 	    .ns_per_tick = ring->ns_per_tick,
 	    .ticks_per_poll = self->ticks_per_poll,

@@ -60,17 +60,28 @@ static int look(struct prefill *p)
 	return r < 0 ? r : p->id != 0;
 }
 
+static int await_end(struct tr_client *client)
+{
+	struct tr_event event = {.size = sizeof event, .kind = TR_EVENT_TOKENS};
+	int r = 0;
+	while (r >= 0 && event.kind == TR_EVENT_TOKENS)
+		r = tr_wait(client, &event, 1, -1);
+	return r < 0 ? r : 0;
+}
+
+/* The cancel is answered while the step goes on; a request behind it ends when the engine is idle. */
 static int stop(struct prefill *p)
 {
-	struct tr_event event = {.size = sizeof event};
+	const struct tr_request behind = {
+	    .size = sizeof behind, .op = TR_GENERATE, .n_tokens = 1, .max_new = 1, .tokens = {1}};
+	uint64_t id;
 	int r = p->id ? tr_cancel(p->client, p->id) : 0;
-	while (!r && p->id) {
-		r = tr_wait(p->client, &event, 1, -1);
-		if (r == 1 && event.kind != TR_EVENT_TOKENS)
-			p->id = 0;
-		r = r < 0 ? r : 0;
-	}
-	return r;
+	if (!r && p->id)
+		r = await_end(p->client);
+	p->id = r ? p->id : 0;
+	if (!r)
+		r = tr_submit(p->client, &behind, &id);
+	return r ? r : await_end(p->client);
 }
 
 static struct tr_request request_of(const struct probe *probe)

@@ -64,7 +64,7 @@ struct pair_transport;
 
 struct pair_run {
 	struct pair *pair;
-	uint32_t mode, window, pause_us; /* as in struct pair_order */
+	uint32_t mode, window, pause_us, read_bytes; /* as in struct pair_order */
 };
 
 enum exit_code ring_start_pair(const struct pair_transport *transport, struct pair **ret);
