@@ -63,7 +63,7 @@ struct channel {
 	uint64_t slow_until_ns; /* until then wakes are the control thread's */
 	bool slow_before;       /* the last wake took long */
 	uint32_t number;        /* for the engine's statistics */
-	uint64_t block_bytes;   /* of the front's private memory, in use; at most the arena's */
+	uint64_t block_bytes;   /* of blocks that the client may not use yet; at most the arena's */
 	struct block_copy copy;
 	struct account *account; /* of its user */
 

@@ -64,11 +64,12 @@ static void channel_return(struct front *front, struct channel *channel)
 	front->control_wanted = true;
 }
 
-/* From here on the client may use the table index again. */
-static void free_index(struct pending *pending)
+/* From here on the client may use the table index and the arena's block again. */
+static void give_to_client(struct pending *pending)
 {
 	pending->channel->table[pending->index] = CHANNEL_NO_REQUEST;
 	pending->channel->n_in_flight--;
+	pending->channel->block_bytes -= pending->block_bytes;
 }
 
 void request_release(struct front *front, uint32_t request)
@@ -79,10 +80,9 @@ void request_release(struct front *front, uint32_t request)
 	leave_list(front, request);
 	unchain(front, pending);
 	if (pending->state != PENDING_ANSWERED)
-		free_index(pending);
+		give_to_client(pending);
 	if (pending->block_bytes) {
 		arena_give(&front->blocks, pending->unit);
-		channel->block_bytes -= pending->block_bytes;
 		channel->account->block_bytes -= pending->block_bytes;
 	}
 	if (pending->tenant != NOWHERE)
@@ -176,7 +176,7 @@ static void answer_running(struct front *front, uint32_t request, uint32_t finis
 		return;
 	slot = bare_final(front, request, finish, reason);
 	pending->state = PENDING_ANSWERED;
-	free_index(pending);
+	give_to_client(pending);
 	count(&front->counts.finished, 1);
 	deliver(front, pending->channel, &slot);
 }

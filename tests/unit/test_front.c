@@ -284,6 +284,33 @@ static void test_cancel_in_step(void **state)
 	test_daemon_stop(&served, 0);
 }
 
+/* With its answer a cancelled request's block is the client's again, however long the step still takes. */
+static void test_cancelled_blocks(void **state)
+{
+	static uint32_t tokens[40000];
+	struct tr_request_extra extra = {
+	    .size = sizeof extra, .tokens = tokens, .n_tokens = 40000, .max_new = 5};
+	struct tr_request request = {.size = sizeof request, .op = TR_GENERATE, .extra = &extra};
+	struct tr_client *client;
+	uint64_t id;
+	uint32_t n;
+
+	(void)state;
+	start();
+	client = open_client();
+	store_relaxed_u32(&served.engine.stuck, 1);
+	for (int i = 0; i < 20; i++) { /* together three times the arena */
+		assert_int_equal(tr_submit(client, &request, &id), 0);
+		assert_int_equal(tr_cancel(client, id), 0);
+		assert_int_equal(wait_event(client).reason, WIRE_REASON_CANCELLED);
+	}
+	store_relaxed_u32(&served.engine.stuck, 0);
+	assert_int_equal(run_block(client, &request, 0, &n).finish, TR_FINISH_LENGTH);
+	assert_int_equal(n, 5);
+	tr_close(client);
+	test_daemon_stop(&served, 0);
+}
+
 /* The ring may have no slot to spare until the daemon has looked. */
 static void cancel_when_there_is_room(struct tr_client *client, uint64_t id)
 {
@@ -570,14 +597,23 @@ static void test_no_allocation(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_echo),          cmocka_unit_test(test_generate),
-	    cmocka_unit_test(test_long_prompt),   cmocka_unit_test(test_score),
-	    cmocka_unit_test(test_refusals),      cmocka_unit_test(test_queue_full),
-	    cmocka_unit_test(test_cancel),        cmocka_unit_test(test_cancel_in_step),
-	    cmocka_unit_test(test_engine_behind), cmocka_unit_test(test_stall),
-	    cmocka_unit_test(test_slow_reader),   cmocka_unit_test(test_full_rings),
-	    cmocka_unit_test(test_many_channels), cmocka_unit_test(test_parked),
-	    cmocka_unit_test(test_sleep_wake),    cmocka_unit_test(test_no_allocation),
+	    cmocka_unit_test(test_echo),
+	    cmocka_unit_test(test_generate),
+	    cmocka_unit_test(test_long_prompt),
+	    cmocka_unit_test(test_score),
+	    cmocka_unit_test(test_refusals),
+	    cmocka_unit_test(test_queue_full),
+	    cmocka_unit_test(test_cancel),
+	    cmocka_unit_test(test_cancel_in_step),
+	    cmocka_unit_test(test_cancelled_blocks),
+	    cmocka_unit_test(test_engine_behind),
+	    cmocka_unit_test(test_stall),
+	    cmocka_unit_test(test_slow_reader),
+	    cmocka_unit_test(test_full_rings),
+	    cmocka_unit_test(test_many_channels),
+	    cmocka_unit_test(test_parked),
+	    cmocka_unit_test(test_sleep_wake),
+	    cmocka_unit_test(test_no_allocation),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
