@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <stdlib.h>
 
 #include "numa/topology_internal.h"
@@ -13,10 +14,13 @@
 static bool read_text_list(char text[TEXT_BYTES], const char *format, va_list list)
 {
 	char path[PATH_MAX];
+	struct stat at;
 	FILE *file;
 	size_t bytes;
 
 	vsnprintf(path, sizeof(path), format, list);
+	if (stat(path, &at) < 0 || !S_ISREG(at.st_mode)) /* a FIFO in a copied tree would hang us */
+		return false;
 	file = fopen(path, "re");
 	if (!file)
 		return false;

@@ -65,6 +65,9 @@ def test_a_tree_decides_the_exit_code():
         (isolated / "nohz_full").write_text("1\n")
         (folder / "enabled").write_text("always [madvise] never\n")
         assert {one["state"] for one in findings("--root", root).values()} <= {"ok", "note", "unknown"}
+        os.mkfifo(isolated / "online")  # must not hang it
+        os.mkfifo(folder / "defrag")
+        os.mkfifo(Path(root, "sys/devices/system/cpu/possible"))
         (folder / "enabled").write_text("always madvise [never]\n")
         found = findings("--root", root)
         assert [item for item in ITEMS if found[item]["state"] == "costs"] == ["thp"]

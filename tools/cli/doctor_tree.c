@@ -5,11 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static bool read_file(const char *root, const char *path, char text[DOCTOR_TEXT_BYTES])
 {
 	char full[PATH_MAX];
 	if (snprintf(full, sizeof full, "%s%s", root, path) >= (int)sizeof full)
+		return false;
+	struct stat at;
+	if (stat(full, &at) < 0 || !S_ISREG(at.st_mode)) /* a FIFO in a copied tree would hang us */
 		return false;
 	FILE *file = fopen(full, "re");
 	if (!file)
