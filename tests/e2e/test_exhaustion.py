@@ -109,6 +109,10 @@ def pool(name):
     return next(int(line.split()[1]) for line in open("/proc/meminfo") if line.startswith(name))
 
 
+def unclaimed():
+    return pool("HugePages_Free") - pool("HugePages_Rsvd")
+
+
 class AllHugePages:
     """Holds the free pages of the pool, so that there are none."""
 
@@ -116,9 +120,9 @@ class AllHugePages:
         MAP_HUGETLB = 0x40000
         # Those of the last daemon come back a moment after its end; others on this machine may keep theirs.
         end = time.monotonic() + 5
-        while pool("HugePages_Free") < pool("HugePages_Total") and time.monotonic() < end:
+        while unclaimed() < pool("HugePages_Total") and time.monotonic() < end:
             time.sleep(0.02)
-        free = pool("HugePages_Free")
+        free = unclaimed()
         self.memory = mmap.mmap(-1, free << 21, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_HUGETLB) if free else None
 
     def __exit__(self, *failure):
