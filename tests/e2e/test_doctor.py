@@ -67,6 +67,8 @@ def test_a_tree_decides_the_exit_code():
         assert {one["state"] for one in findings("--root", root).values()} <= {"ok", "note", "unknown"}
         os.mkfifo(isolated / "online")  # must not hang it
         os.mkfifo(folder / "defrag")
+        Path(root, "dev").mkdir()
+        os.mkfifo(Path(root, "dev/cpu_dma_latency"))
         os.mkfifo(Path(root, "sys/devices/system/cpu/possible"))
         (folder / "enabled").write_text("always madvise [never]\n")
         found = findings("--root", root)

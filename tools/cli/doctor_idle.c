@@ -1,7 +1,9 @@
 /* tokenring doctor: how fast a CPU runs, and how long it takes to come back from sleep. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/cli/doctor_costs.h"
 #include "tools/cli/doctor_tree.h"
@@ -87,13 +89,13 @@ static void read_limit(const struct doctor_host *host, struct deepest *deepest)
 	int32_t limit;
 	deepest->limit_us = INT32_MAX;
 	snprintf(path, sizeof path, "%s/dev/cpu_dma_latency", host->root);
-	FILE *file = fopen(path, "rbe");
-	deepest->hidden = !file && errno == EACCES;
-	if (!file)
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO in a copied tree must not hang us */
+	deepest->hidden = fd < 0 && errno == EACCES;
+	if (fd < 0)
 		return;
-	if (fread(&limit, sizeof limit, 1, file) == 1 && limit >= 0)
+	if (read(fd, &limit, sizeof limit) == sizeof limit && limit >= 0)
 		deepest->limit_us = limit;
-	fclose(file);
+	close(fd);
 }
 
 /* Whether deep states cost anything depends on the limit: without a look at it nothing is said for certain.
