@@ -38,8 +38,11 @@ static int sleep_in_poll(struct tr_client *client, uint64_t deadline_ns)
 static int sleep_slice(struct tr_client *client, uint64_t deadline_ns)
 {
 	shared_u32 *word = &segment_header(&client->segment)->client_sleep;
-	int error = 0;
+	/* What ended the last sleep is read before the next one, when nobody waits for an answer. */
+	int error = client_drain(client);
 
+	if (error < 0)
+		return error;
 	sleep_begin(&client->sleeper, word);
 	/* [C6] The same fence serves what was submitted. */
 	client_fences(client);
@@ -47,8 +50,6 @@ static int sleep_slice(struct tr_client *client, uint64_t deadline_ns)
 		error = client_hung_up(client);
 	if (error == 0 && !ring_ready(&client->completions)) /* [C10] */
 		error = sleep_in_poll(client, deadline_ns);
-	if (error > 0)
-		error = client_drain(client);
 	sleep_end(&client->sleeper, word);
 	if (ring_ready(&client->completions))
 		return 1;

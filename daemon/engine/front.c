@@ -357,7 +357,7 @@ static unsigned periodic(struct front *front)
 	if (now_ns >= front->next_sockets_ns) {
 		front->next_sockets_ns = now_ns + SOCKETS_NS;
 		park_idle(front);
-		sockets_look(front, 0);
+		sockets_look(front);
 	}
 	if (now_ns >= front->next_beat_ns)
 		beat(front, now_ns);
@@ -366,8 +366,6 @@ static unsigned periodic(struct front *front)
 
 static void wake_others(struct front *front)
 {
-	if (front->unwoken.n)
-		wake_clients(front, false); /* [D11] */
 	if (front->commands_pushed && front->config.engine_wake)
 		front->config.engine_wake(front->config.engine);
 	front->commands_pushed = false;
@@ -402,6 +400,9 @@ static unsigned turn(struct front *front, bool is_rare)
 		did += deliver_events(front);
 	if (front->outbox.n)
 		did += deliver_outbox(front);
+	/* Before what takes system calls of its own. */
+	if (front->unwoken.n)
+		wake_clients(front, false); /* [D11] */
 	if (--front->turns_to_clock == 0 || is_rare)
 		did += periodic(front);
 	if (front->doomed.n)
@@ -412,6 +413,9 @@ static unsigned turn(struct front *front, bool is_rare)
 		wake_clients(front, true);
 	}
 	wake_others(front);
+	/* Only now: a store to each channel's header takes longer than the answer that this thread was woken for. */
+	if (sleeper_asleep(&front->sleeper))
+		end_sleep(front);
 	front->did_something |= did > 0;
 	return did;
 }

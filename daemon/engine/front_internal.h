@@ -242,9 +242,9 @@ uint32_t drain_reason(const struct front *front);
 
 /* ---- sleep.c ---- */
 
-/* Reads what the sockets hold, waiting up to timeout_ns (0: not at all). What comes from them is no activity:
- * a flood of wake-ups must not keep the front from sleeping. */
-void sockets_look(struct front *front, uint64_t timeout_ns);
+/* Reads what the sockets hold. What comes from them is no activity: a flood of wake-ups must not keep the
+ * front from sleeping. */
+void sockets_look(struct front *front);
 int sockets_watch(struct front *front, struct channel *channel);
 void sockets_forget(struct front *front, struct channel *channel);
 
@@ -252,5 +252,8 @@ void sockets_forget(struct front *front, struct channel *channel);
  * that channels leave the list. */
 void wake_clients(struct front *front, bool fenced);
 void control_notify(struct front *front);
+
+/* Tells all clients that the front is awake; front_idle leaves that to the turn after it. */
+void end_sleep(struct front *front);
 
 #endif

@@ -81,18 +81,16 @@ static void socket_event(struct front *front, struct channel *channel, uint32_t 
 	}
 }
 
-void sockets_look(struct front *front, uint64_t timeout_ns)
+void sockets_look(struct front *front)
 {
 	struct epoll_event events[SOCKET_EVENTS];
-	struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / 1000000000),
-				   .tv_nsec = (long)(timeout_ns % 1000000000)};
 	int n;
 
 	if (front->n_muted) {
 		unmute_list(front, &front->active);
 		unmute_list(front, &front->parked);
 	}
-	n = epoll_pwait2(front->epoll_fd, events, SOCKET_EVENTS, &timeout, NULL);
+	n = epoll_wait(front->epoll_fd, events, SOCKET_EVENTS, 0);
 	for (int i = 0; i < n; i++) {
 		uint64_t value;
 
@@ -101,6 +99,18 @@ void sockets_look(struct front *front, uint64_t timeout_ns)
 		else if (read(front->wake_fd, &value, sizeof value) < 0)
 			continue; /* another look has taken it */
 	}
+}
+
+/* Until a socket or wake_fd has something, which the next turn reads after the rings: what woke this thread lies
+ * there. */
+static void sockets_wait(struct front *front, uint64_t timeout_ns)
+{
+	struct epoll_event ignored;
+	struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / 1000000000),
+				   .tv_nsec = (long)(timeout_ns % 1000000000)};
+
+	epoll_pwait2(front->epoll_fd, &ignored, 1, &timeout, NULL);
+	front->next_sockets_ns = 0;
 }
 
 /* ---- waking clients ---- */
@@ -193,9 +203,8 @@ static void begin_sleep(struct front *front)
 		wake_clients(front, true); /* [D15] */
 }
 
-static void end_sleep(struct front *front)
+void end_sleep(struct front *front)
 {
-	store_relaxed_u32(&front->asleep, 0);
 	store_sleep(front, sleeper_next_even(&front->sleeper)); /* [D19] */
 }
 
@@ -287,9 +296,9 @@ void front_idle(struct front *front, uint64_t until_ns)
 		sleep_ns = longest_sleep(front, now_ns, until_ns);
 	if (sleep_ns) {
 		count(&front->counts.sleeps, 1);
-		sockets_look(front, sleep_ns);
+		sockets_wait(front, sleep_ns);
 	}
-	end_sleep(front);
+	store_relaxed_u32(&front->asleep, 0);
 	/* The clock moved: what is due is found by the next turn. */
 	front->turns_to_clock = 1;
 }

@@ -198,7 +198,13 @@ calls:
 	:: atomic { !c_failed && !c_owed && c_asleep && !CQ_READY && !bytes[CLIENT] && HUNG_UP(DAEMON) -> /* [C8] libclient/socket.c client_peek */
 		c_drain() }
 	/* tr_wait: one slice of its sleep. */
-	:: atomic { !c_failed && c_inflight -> c_sleep_begin()
+	:: atomic { !c_failed && c_inflight ->
+		c_drain();
+		if
+		:: c_failed -> goto calls
+		:: else
+		fi;
+		c_sleep_begin()
 #ifndef M_SLEEP_WAKES_NOBODY
 		; LOOK(CLIENT, DAEMON_SLEEP, wait) /* [C6] libclient/wait.c sleep_slice */
 #else
@@ -221,7 +227,6 @@ wait:
 		c_waits = 1;
 		atomic { bytes[CLIENT] || HUNG_UP(DAEMON) -> /* [C11] libclient/wait.c sleep_in_poll */
 			c_waits = 0;
-			c_drain();
 			c_sleep_end() }
 	   fi
 #endif

@@ -177,7 +177,7 @@ inline d_forget()
 	}
 }
 
-#define ASLEEP_FOR(guard) atomic { guard -> d_sleeps = 0; d_sockets() }
+#define ASLEEP_FOR(guard) atomic { guard -> d_sleeps = 0 }
 
 proctype Daemon()
 {
@@ -214,9 +214,13 @@ picked_up: skip;
 		LOOK(DAEMON, CLIENT_SLEEP, turn_looked) }
 	      send_byte(DAEMON, d_failed);
 turn_looked:  d_looked_fenced()
-	   :: atomic { d_did && d_unwoken -> LOOK(DAEMON, CLIENT_SLEEP, turns) } /* [D11] daemon/engine/front.c wake_others */
+	   :: atomic { d_did && d_unwoken -> LOOK(DAEMON, CLIENT_SLEEP, turned) } /* [D11] daemon/engine/front.c turn */
 	      send_byte(DAEMON, d_failed)
-	   :: atomic { !d_unwoken -> goto turns }
+	   :: !d_unwoken
+	   fi;
+turned:	   if
+	   :: atomic { d_asleep -> d_asleep = 0; store(DAEMON, DAEMON_SLEEP, 0) } /* [D19] daemon/engine/sleep.c end_sleep */
+	   :: !d_asleep
 	   fi
 	/* Between turns. */
 	:: atomic { !d_failed && (bytes[DAEMON] || HUNG_UP(CLIENT)) -> d_sockets() }
@@ -261,7 +265,7 @@ look_again:
 	   :: ASLEEP_FOR(HUNG_UP(CLIENT)) /* [X5] daemon/engine/sleep.c socket_event */
 #endif
 	   fi;
-awake:	   atomic { d_asleep = 0; store(DAEMON, DAEMON_SLEEP, 0) } /* [D19] daemon/engine/sleep.c end_sleep */
+awake:	   skip
 #endif
 	od;
 #ifdef DEATH
