@@ -128,6 +128,7 @@ enum wire_finish {
 	X(25, USER_QUEUE, EAGAIN, "this user's requests fill its share of the queue, max_queue_per_uid")  \
 	X(26, TENANT_QUEUE, EAGAIN, "this tenant's requests fill its share, max_queue_per_tenant")        \
 	X(27, USER_BLOCKS, EAGAIN, "prompts of this user fill its share of the memory for them")          \
+	X(28, TENANT_BLOCKS, EAGAIN, "prompts of this tenant fill its share of the memory for them")      \
 	X(32, ID_IN_USE, EPROTO, "the id's table index is in use")                                        \
 	X(33, ID_INDEX, EPROTO, "the id's table index is not below max_inflight")                         \
 	X(34, ID_ORDER, EPROTO, "the id does not rise")                                                   \

@@ -67,8 +67,8 @@
 	  "requests of one user that may wait or run, and its share of the memory for their prompts; 0: "    \
 	  "three quarters of max_queue")                                                                     \
 	X(number, max_queue_per_tenant, "requests", 0, 1048576, "0", "", 1,                                  \
-	  "requests that may wait or run for one tenant whom a user of tenant_uids names; 0: a quarter of "  \
-	  "max_queue")                                                                                       \
+	  "requests that may wait or run for one tenant whom a user of tenant_uids names, and its share of " \
+	  "the memory for their prompts; 0: a quarter of max_queue")                                         \
 	X(number, max_step_us, "microseconds", 100, 60000000, "50000", "", 0,                                \
 	  "bound on the time that one step takes")                                                           \
 	X(number, max_clients, "channels", 1, 65536, "512", "", 0, "channels open at once")                  \

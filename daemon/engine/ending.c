@@ -85,8 +85,10 @@ void request_release(struct front *front, uint32_t request)
 		arena_give(&front->blocks, pending->unit);
 		channel->account->block_bytes -= pending->block_bytes;
 	}
-	if (pending->tenant != NOWHERE)
+	if (pending->tenant != NOWHERE) {
+		front->tenants.items[pending->tenant].block_bytes -= pending->block_bytes;
 		tenants_leave(&front->tenants, pending->tenant);
+	}
 	channel->account->n_requests--;
 	pending->channel = NULL;
 	pending->state = PENDING_FREE;

@@ -413,7 +413,8 @@ static unsigned turn(struct front *front, bool is_rare)
 		wake_clients(front, true);
 	}
 	wake_others(front);
-	/* Only now: a store to each channel's header takes longer than the answer that this thread was woken for. */
+	/* Only now: a store to each channel's header takes longer than the answer that this thread was woken
+	 * for. */
 	if (sleeper_asleep(&front->sleeper))
 		end_sleep(front);
 	front->did_something |= did > 0;

@@ -186,7 +186,7 @@ bool refuse_for_now(const struct front *front, uint32_t reason, uint64_t asked, 
 		    struct refusal *ret_refusal);
 
 /* Whether the user may have one request more, a block of so many bytes more, and the request's tenant one
- * request more, which is then counted. */
+ * request more with its block, which are then counted. */
 bool share_of_queue(const struct front *front, const struct account *account, struct refusal *ret_refusal);
 bool share_of_blocks(const struct front *front, const struct account *account, uint32_t bytes,
 		     struct refusal *ret_refusal);

@@ -25,27 +25,40 @@ bool share_of_queue(const struct front *front, const struct account *account, st
 	       refuse_for_now(front, WIRE_REASON_USER_QUEUE, account->n_requests + 1, most, ret_refusal);
 }
 
-/* Of the memory for blocks a user gets the share that it has of the queue, one block at least. */
+/* Of the memory for blocks each gets the share that it has of the queue, one block at least. */
+static uint64_t most_block_bytes(const struct front *front, uint32_t queue_share)
+{
+	uint64_t most = front->config.block_bytes / front->link->n_requests * queue_share;
+
+	return most > WIRE_BLOCK_BYTES_MAX ? most : WIRE_BLOCK_BYTES_MAX;
+}
+
 bool share_of_blocks(const struct front *front, const struct account *account, uint32_t bytes,
 		     struct refusal *ret_refusal)
 {
-	uint64_t most =
-	    front->config.block_bytes / front->link->n_requests * load_relaxed_u32(&front->queue_per_uid);
+	uint64_t most = most_block_bytes(front, load_relaxed_u32(&front->queue_per_uid));
 
-	most = most > WIRE_BLOCK_BYTES_MAX ? most : WIRE_BLOCK_BYTES_MAX;
 	return account->block_bytes + bytes <= most ||
 	       refuse_for_now(front, WIRE_REASON_USER_BLOCKS, account->block_bytes + bytes, most,
 			      ret_refusal);
 }
 
+/* A block that is refused counts until its request is released, as its memory does. */
 bool share_of_tenant(struct front *front, uint32_t request, struct refusal *ret_refusal)
 {
 	const struct request *asked = front_request(front, request);
+	struct pending *pending = &front->pending[request];
 	uint32_t most = load_relaxed_u32(&front->queue_per_tenant);
+	uint64_t most_bytes = most_block_bytes(front, most);
+	struct tenant *tenant;
 
 	if (asked->tenant == asked->uid)
 		return true;
-	front->pending[request].tenant = tenants_join(&front->tenants, asked->uid, asked->tenant, most);
-	return front->pending[request].tenant != NOWHERE ||
-	       refuse_for_now(front, WIRE_REASON_TENANT_QUEUE, (uint64_t)most + 1, most, ret_refusal);
+	pending->tenant = tenants_join(&front->tenants, asked->uid, asked->tenant, most);
+	if (pending->tenant == NOWHERE)
+		return refuse_for_now(front, WIRE_REASON_TENANT_QUEUE, (uint64_t)most + 1, most, ret_refusal);
+	tenant = &front->tenants.items[pending->tenant];
+	tenant->block_bytes += pending->block_bytes;
+	return tenant->block_bytes <= most_bytes ||
+	       refuse_for_now(front, WIRE_REASON_TENANT_BLOCKS, tenant->block_bytes, most_bytes, ret_refusal);
 }

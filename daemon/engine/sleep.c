@@ -101,8 +101,8 @@ void sockets_look(struct front *front)
 	}
 }
 
-/* Until a socket or wake_fd has something, which the next turn reads after the rings: what woke this thread lies
- * there. */
+/* Until a socket or wake_fd has something, which the next turn reads after the rings: what woke this thread
+ * lies there. */
 static void sockets_wait(struct front *front, uint64_t timeout_ns)
 {
 	struct epoll_event ignored;

@@ -1,4 +1,4 @@
-/* How many requests are in flight for each tenant that a user names.
+/* What is in flight for each tenant that a user names: requests, and bytes of their blocks.
  *
  * A hash table of (user, tenant) pairs; a pair exists while it has a request, so that as many entries as
  * there are requests always suffice, whatever names a client makes up.
@@ -12,7 +12,8 @@
 struct tenant {
 	uint32_t uid, number;
 	uint32_t n_requests;
-	uint32_t next; /* in its bucket, or in the free list */
+	uint32_t next;        /* in its bucket, or in the free list */
+	uint64_t block_bytes; /* kept by whoever joins and leaves */
 };
 
 struct tenants {

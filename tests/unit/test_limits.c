@@ -239,12 +239,55 @@ static void test_tenants(void **state)
 	stop();
 }
 
+static void ask_much_for(struct raw_client *client, uint32_t index, uint32_t tenant)
+{
+	struct wire_block block = raw_block(600000, 4);
+	struct wire_submission slot;
+
+	block.tenant = tenant;
+	slot = raw_slot_with(client, index, index * 40000, &block);
+	raw_submit(client, &slot);
+}
+
+static void test_blocks_of_tenant(void **state)
+{
+	uint32_t bytes = raw_block(600000, 4).bytes;
+	struct wire_submission cancel = {.op = WIRE_OP_CANCEL};
+	struct wire_completion answer;
+	struct raw_client client;
+
+	(void)state;
+	test_daemon_init(&served);
+	served.front_config.shares.queue_per_tenant = 64; /* a quarter of 256: 4 of 16 MiB */
+	served.server_config.tenant_uids = (struct config_uids){1, {getuid()}};
+	served.server_config.arena_bytes = 16 << 20;
+	test_daemon_start(&served, true);
+	raw_open(&client, served.path);
+	ask_much_for(&client, 0, 5);
+	ask_much_for(&client, 1, 6); /* another's is no hindrance */
+	wait_for_count(&front_counts(served.front)->held, 2);
+	ask_much_for(&client, 2, 5);
+	answer = raw_completion(&client);
+	assert_int_equal(answer.kind, WIRE_KIND_REFUSED);
+	assert_int_equal(answer.aux, WIRE_REASON_TENANT_BLOCKS);
+	assert_int_equal(answer.tok[4], 2 * bytes);
+	assert_int_equal(answer.tok[5], 4 << 20);
+	/* The refused one's memory counts no more, and the end of the first gives back what it held. */
+	cancel.tok[0] = 1U << 16;
+	raw_submit(&client, &cancel);
+	assert_int_equal(raw_completion(&client).aux, WIRE_REASON_CANCELLED);
+	ask_much_for(&client, 2, 5);
+	wait_for_count(&front_counts(served.front)->held, 2);
+	raw_close(&client);
+	test_daemon_stop(&served, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_access),      cmocka_unit_test(test_queue_of_user),
 	    cmocka_unit_test(test_users_apart), cmocka_unit_test(test_blocks_of_user),
-	    cmocka_unit_test(test_tenants),
+	    cmocka_unit_test(test_tenants),     cmocka_unit_test(test_blocks_of_tenant),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -153,6 +153,22 @@ static void full_blocks(uint32_t reason)
 	refused_behind(4, &block, reason);
 }
 
+static void tenant_blocks_config(void)
+{
+	served.front_config.shares.queue_per_tenant = 64;
+	served.server_config.tenant_uids = (struct config_uids){1, {getuid()}};
+	served.server_config.arena_bytes = 5 << 20;
+}
+
+static void full_tenant_blocks(uint32_t reason)
+{
+	struct wire_block block = raw_block(FAKE_MAX_PROMPT - 100, 4);
+
+	block.bytes = 900000;
+	block.tenant = 7;
+	refused_behind(4, &block, reason);
+}
+
 static void shutdown_refusal(uint32_t reason)
 {
 	struct wire_submission slot;
@@ -423,6 +439,7 @@ static const struct provoker provokers[WIRE_REASON_LIMIT] = {
     [WIRE_REASON_USER_QUEUE] = {.provoke = full_share, .configure = user_config},
     [WIRE_REASON_TENANT_QUEUE] = {.provoke = full_tenant, .configure = tenant_config},
     [WIRE_REASON_USER_BLOCKS] = {.provoke = full_blocks, .configure = blocks_config},
+    [WIRE_REASON_TENANT_BLOCKS] = {.provoke = full_tenant_blocks, .configure = tenant_blocks_config},
     [WIRE_REASON_ID_IN_USE] = {.provoke = id_in_use},
     [WIRE_REASON_ID_INDEX] = {.provoke = id_index},
     [WIRE_REASON_ID_ORDER] = {.provoke = id_order},
