@@ -14,6 +14,7 @@
 
 enum { STACK_BYTES = 16 << 10, SIGNALS_BYTES = 8 /* of the kernel's signal set */ };
 enum { STARTING, READY, FAILED };
+enum { STARTS = 10 /* of a keeper that somebody ends before it is ready */ };
 
 static struct {
 	_Alignas(64) unsigned char stack[STACK_BYTES];
@@ -46,23 +47,38 @@ static int keep(void *nothing)
 	return nothing != NULL;
 }
 
-int keeper_start(void)
+/* -EINTR: somebody ended it before it was ready. */
+static int start_once(void)
 {
-	int pid;
+	int pid, ended = 0;
 
 	keeper.daemon = getpid();
 	store_relaxed_u32(&keeper.state, STARTING);
 	pid = clone(keep, keeper.stack + sizeof keeper.stack, CLONE_VM | SIGCHLD, NULL);
 	if (pid < 0)
 		return -errno;
-	while (load_acquire_u32(&keeper.state) == STARTING && waitpid(pid, NULL, WNOHANG) == 0)
+	while (load_acquire_u32(&keeper.state) == STARTING && ended == 0) {
+		ended = waitpid(pid, NULL, WNOHANG);
 		sched_yield();
-	if (load_acquire_u32(&keeper.state) == READY) {
+	}
+	/* What has ended is waited for already, even if it was ready for a moment: its number may be
+	 * another's. */
+	if (load_acquire_u32(&keeper.state) == READY && ended == 0) {
 		keeper.pid = pid;
 		return 0;
 	}
-	waitpid(pid, NULL, 0);
-	return -ENOSYS;
+	if (ended == 0)
+		waitpid(pid, NULL, 0);
+	return load_acquire_u32(&keeper.state) == FAILED ? -ENOSYS : -EINTR;
+}
+
+int keeper_start(void)
+{
+	int error = -EINTR;
+
+	for (int i = 0; i < STARTS && error == -EINTR; i++)
+		error = start_once();
+	return error;
 }
 
 int keeper_tend(void)

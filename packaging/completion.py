@@ -46,6 +46,12 @@ def options(text):
     return re.findall(r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]+))? ", text, re.MULTILINE)
 
 
+def choices(text):
+    """option -> the words of a help that begins with a list of them: "echo, idle or peers; may be given again"."""
+    found = re.findall(r"^  (?:-\w, )?(--[\w-]+) [A-Z]+ +((?:[\w-]+, )+[\w-]+ or [\w-]+)(?:;|$)", text, re.MULTILINE)
+    return {name: re.split(", | or ", words) for name, words in found}
+
+
 def case(patterns, words):
     return f"\t{'|'.join(patterns)}) _tokenring_offer \"$word\" {' '.join(words)}; return ;;\n" if patterns else ""
 
@@ -57,10 +63,12 @@ def verb_function(tool, verb):
     valued = [(letter, name, value) for letter, name, value in found if value]
     names = lambda rows: [word for letter, name, _ in rows for word in (letter, name) if word]
     words = [name for _, name, _ in found]
+    listed = choices(text)
     wants_file = any(kind in arguments for kind in FILES)
     return (f"_tokenring_{verb.replace(' ', '_')}() {{\n\tcase $option in\n"
             + case(names([row for row in valued if row[2] in FILES]), ["FILE"])
-            + case(names([row for row in valued if row[2] not in FILES]), [])
+            + "".join(case(names([row for row in valued if row[1] == name]), listed[name]) for name in listed)
+            + case(names([row for row in valued if row[2] not in FILES and row[1] not in listed]), [])
             + "\tesac\n"
             + (f"\t[[ $word == -* ]] || {{ _tokenring_offer \"$word\" FILE; return; }}\n" if wants_file else "")
             + f"\t_tokenring_offer \"$word\" {' '.join(words)}\n}}\n")

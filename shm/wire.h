@@ -135,10 +135,12 @@ enum wire_finish {
 	X(35, BAD_CONSUMED, EPROTO, "cq_consumed is not between what was consumed and what was produced") \
 	X(36, BAD_CONTROL, EPROTO, "a control message is malformed")                                      \
 	X(37, MAP_TIMEOUT, ETIMEDOUT, "the client did not map the channel in time")                       \
-	X(38, TOO_MANY_CHANNELS, EUSERS, "the limit of channels is reached; max_clients raises it")       \
+	X(38, TOO_MANY_CHANNELS, EUSERS,                                                                  \
+	  "channels are at max_clients, or this user's at max_clients_per_uid")                           \
 	X(39, TOO_MANY_HALF_OPEN, EUSERS, "too many half-open channels of this user")                     \
 	X(40, BAD_SEALS, EPROTO, "the channel could not be sealed")                                       \
-	X(41, UNMAPPED_UID, EACCES, "the peer's user is not mapped in the daemon's user namespace")       \
+	X(41, UNMAPPED_UID, EACCES,                                                                       \
+	  "the peer's user is 65534: nobody, or one not mapped in the daemon's user namespace")           \
 	X(42, NO_MEMORY, ENOMEM, "the daemon has no memory for another channel")                          \
 	X(43, PEER_GONE, ECONNRESET, "the peer's process is gone")                                        \
 	X(44, MEMORY_LIMIT, EDQUOT, "channels of this user's processes already hold the memory allowed")  \

@@ -53,6 +53,13 @@ static int take_lock(const char *path, char *why, size_t why_bytes)
 	for (;;) {
 		int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
+		if (fd < 0 && errno == ENOENT) {
+			snprintf(why, why_bytes,
+				 "cannot create %s: No such file or directory; make its folder, or choose "
+				 "another --socket",
+				 lock);
+			return -ENOENT;
+		}
 		if (fd < 0)
 			return fail(errno, why, why_bytes, "cannot create", lock);
 		if (flock(fd, LOCK_EX | LOCK_NB) < 0) {

@@ -71,6 +71,7 @@ expect 2 '' 'an argument is missing: FILE' model info
 expect 2 '' '--peer needs --peer-python' bench decode --peer
 expect 1 '' "there is no socket at $scratch/none; start the daemon" run --socket "$scratch/none" x
 expect 1 '' 'there is no socket at' status --socket "$scratch/none"
+expect 1 '' '--socket is empty; name' status --socket ''
 expect 1 '' 'there is no socket at' tokenize --socket "$scratch/none" x
 expect 1 '' 'there is no socket at' bench ring --socket "$scratch/none"
 expect 1 '' "$scratch/none" model info "$scratch/none"

@@ -62,5 +62,8 @@ expect 'model.gguf' tokenring tokenize -m mo
 expect 'model.gguf' tokenring model info m
 expect '--keys' tokenring model info --k
 expect '' tokenring run --seed ''
+expect 'echo throughput idle parked asleep prefill payload paced peers' tokenring bench ring --only ''
+expect 'parked payload paced' tokenring bench ring --only = pa
+expect 'smollm2' tokenring run --chat-format s
 expect '' tokenring sing ''
 exit $failed

@@ -153,7 +153,7 @@ def refused_start(*words, **options):
 
 def test_folders():
     with tempfile.TemporaryDirectory() as folder:
-        refused_start("cannot create", f"{folder}/a/b", "No such file", socket=f"{folder}/a/b/socket")
+        refused_start("cannot create", f"{folder}/a/b", "make its folder", socket=f"{folder}/a/b/socket")
         refused_start("cannot create", "/proc/socket", socket="/proc/socket")
         Path(folder, "file").write_text("mine")
         refused_start("exists and is no socket", socket=f"{folder}/file")

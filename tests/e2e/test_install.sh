@@ -20,6 +20,10 @@ for file in bin/tokenringd bin/tokenring etc/tokenring/tokenring.conf share/man/
 	share/bash-completion/completions/tokenring share/bash-completion/completions/tokenringd share/doc/tokenring/LICENSE; do
 	[ -s "$prefix/$file" ] || complain "$file is not installed"
 done
+# Links of the README to pages; those into the source are for readers of the tree.
+for page in $(grep -oE '\]\([A-Za-z/]*(\.md|LICENSE)\)' "$TOKENRING_SOURCE_ROOT/README.md" | tr -d ']()' | sort -u); do
+	[ -s "$prefix/share/doc/tokenring/$page" ] || complain "the README links $page, which is not installed beside it"
+done
 headers=$(find "$prefix/include" -type f | wc -l)
 [ "$headers" = 1 ] || complain "$headers headers are installed, not one"
 

@@ -22,6 +22,8 @@ static const char *place(const char *socket)
 static enum exit_code complain_open(const char *socket, int error, const char *why)
 {
 	const char *at = place(socket);
+	if (!*at)
+		return complain("--socket is empty; name the daemon's socket, or leave the option away");
 	switch (-error) {
 	case ENOENT:
 		return complain(
@@ -36,14 +38,32 @@ static enum exit_code complain_open(const char *socket, int error, const char *w
 	}
 }
 
-enum exit_code connect_daemon(const char *socket, struct tr_client **ret)
+static double now_s(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* For so long a daemon is waited for that does not listen yet. */
+static enum exit_code open_within(const char *socket, double seconds, struct tr_client **ret)
 {
 	/* A daemon that sets up a large KV cache on a busy machine may take longer than the library's 5 s. */
 	char why[256] = "";
 	struct tr_open_options options = {
 	    .size = sizeof options, .timeout_ms = 15000, .why = why, .why_bytes = sizeof why};
+	double end = now_s() + seconds;
 	int r = tr_open(ret, socket, &options);
+	while ((r == -ENOENT || r == -ECONNREFUSED) && now_s() < end) {
+		usleep(20000);
+		r = tr_open(ret, socket, &options);
+	}
 	return r ? complain_open(socket, r, why) : EXIT_DONE;
+}
+
+enum exit_code connect_daemon(const char *socket, struct tr_client **ret)
+{
+	return open_within(socket, 0, ret);
 }
 
 enum exit_code complain_call(const struct tr_client *client, const char *what, int error)
@@ -132,13 +152,6 @@ static void show_progress(struct tr_client *client, double seconds)
 		fprintf(stderr, "%s (%.0f s)\n", text, seconds);
 }
 
-static double now_s(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static enum exit_code wait_for_model(struct tr_client *client, struct tr_model_info *info)
 {
 	double start = now_s(), shown = start;
@@ -166,10 +179,11 @@ static enum exit_code wait_for_model(struct tr_client *client, struct tr_model_i
 	}
 }
 
-enum exit_code connect_ready(const char *socket, struct tr_client **ret, struct tr_model_info *ret_info)
+static enum exit_code ready_within(const char *socket, double seconds, struct tr_client **ret,
+				   struct tr_model_info *ret_info)
 {
 	struct tr_client *client;
-	enum exit_code code = connect_daemon(socket, &client);
+	enum exit_code code = open_within(socket, seconds, &client);
 	if (code)
 		return code;
 	code = wait_for_model(client, ret_info);
@@ -178,4 +192,14 @@ enum exit_code connect_ready(const char *socket, struct tr_client **ret, struct 
 	else
 		*ret = client;
 	return code;
+}
+
+enum exit_code connect_ready(const char *socket, struct tr_client **ret, struct tr_model_info *ret_info)
+{
+	return ready_within(socket, 0, ret, ret_info);
+}
+
+enum exit_code connect_started(const char *socket, struct tr_client **ret, struct tr_model_info *ret_info)
+{
+	return ready_within(socket, CONNECT_START_S, ret, ret_info);
 }

@@ -12,6 +12,10 @@ enum exit_code connect_daemon(const char *socket, struct tr_client **ret);
 /* The same, and waits until the model is loaded, with progress on standard error if that takes long. */
 enum exit_code connect_ready(const char *socket, struct tr_client **ret, struct tr_model_info *ret_info);
 
+/* The same for a daemon that has just been started: one that does not listen yet is waited for, too. */
+enum { CONNECT_START_S = 10 };
+enum exit_code connect_started(const char *socket, struct tr_client **ret, struct tr_model_info *ret_info);
+
 /* A sentence for the error of a call on the client; `what` says what was tried: "cannot submit the request".
  */
 enum exit_code complain_call(const struct tr_client *client, const char *what, int error);

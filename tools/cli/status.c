@@ -32,7 +32,7 @@ static enum exit_code run_status(const void *options, const struct positionals *
 	const struct status_options *o = options;
 	struct tr_client *client;
 	struct tr_model_info info;
-	enum exit_code code = o->wait ? connect_ready(o->common.socket, &client, &info)
+	enum exit_code code = o->wait ? connect_started(o->common.socket, &client, &info)
 				      : connect_daemon(o->common.socket, &client);
 	if (code)
 		return code;
@@ -47,7 +47,7 @@ static const struct option_row rows[] = {
     {"topology", 't', OPTION_FLAG, offsetof(struct status_options, topology), NULL, 0, 0,
      "the plan of threads and memory, and where they are"},
     {"wait", 'w', OPTION_FLAG, offsetof(struct status_options, wait), NULL, 0, 0,
-     "until the model is loaded"},
+     "until the model is loaded; at most 10 s for a daemon that does not listen yet"},
     COMMON_OPTIONS,
 };
 
