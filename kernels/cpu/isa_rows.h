@@ -62,7 +62,7 @@ static void isa_norm_rms(const float *x, const float *w, bool plus_one, uint32_t
 		vf last = vf_load_n(x + whole, n - whole);
 		sum = vf_fma(last, last, sum);
 	}
-	vf r = vf_set1(1.0f / sqrtf(vf_tree(sum) / (float)n + eps));
+	vf r = vf_set1(contract_inverse_rms(vf_tree(sum), eps, n));
 	for (uint32_t i = 0; i < whole; i += 16) {
 		vf weight = w ? vf_load(w + i) : one;
 		weight = w && plus_one ? vf_add(one, weight) : weight;

@@ -12,7 +12,7 @@
 
 #include "tests/conformance/player.h"
 
-static const char *subject_kind, *subject_isa;
+const char *subject_kind, *subject_isa;
 
 enum { TOKENS_MAX = 640 };
 
@@ -479,6 +479,11 @@ int conformance_main(const char *kind, const char *isa)
 	    cmocka_unit_test(every_type_equals_the_reference),
 	    cmocka_unit_test(every_type_can_be_embedded_and_tied),
 	    cmocka_unit_test(odd_shapes_equal_the_reference),
+	    cmocka_unit_test(products_stay_in_bounds),
+	    cmocka_unit_test(rows_stay_in_bounds),
+	    cmocka_unit_test(halves_stay_in_bounds),
+	    cmocka_unit_test(products_of_odd_shapes_equal_the_reference),
+	    cmocka_unit_test(logits_of_odd_vocabularies_equal_the_reference),
 	    cmocka_unit_test(contexts_cross_tiles_and_segments),
 	    cmocka_unit_test(windows_equal_the_reference),
 	    cmocka_unit_test(query_groups_equal_the_reference),

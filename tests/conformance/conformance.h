@@ -5,4 +5,15 @@
 /* Runs the suite; the exit status of a test: 77 with a reason where the machine lacks the instruction set. */
 int conformance_main(const char *kind, const char *isa);
 
+/* ---- between the files of the suite ---- */
+extern const char *subject_kind, *subject_isa;
+
+/* bounds.c */
+void products_stay_in_bounds(void **state);
+void rows_stay_in_bounds(void **state);
+void halves_stay_in_bounds(void **state);
+/* products.c */
+void products_of_odd_shapes_equal_the_reference(void **state);
+void logits_of_odd_vocabularies_equal_the_reference(void **state);
+
 #endif

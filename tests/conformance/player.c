@@ -8,10 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/conformance/fence.h"
+
 int player_open(struct player *player, const struct synthetic *model, const char *kind, const char *isa,
 		uint32_t threads, uint32_t load_rows, char *why, size_t why_bytes)
 {
-	struct backend_config config = {.kind = kind, .isa = isa, .threads = threads};
+	struct backend_config config = {
+	    .kind = kind, .isa = isa, .threads = threads, .memory = &fenced_memory};
 	struct tape_limits limits = {.rows = PLAY_ROWS,
 				     .sequences = PLAY_SEQUENCES_MAX,
 				     .outputs = PLAY_ROWS,

@@ -24,6 +24,12 @@ static const struct {
     [TYPE_Q3_K] = {108, -1, 43.0f},  [TYPE_Q4_K] = {0, 2, 320.0f}, [TYPE_Q5_K] = {0, 2, 660.0f},
     [TYPE_Q6_K] = {208, -1, 1370.0f}};
 
+void synthetic_halves(enum weight_type type, int *ret_d, int *ret_m)
+{
+	*ret_d = halves[type].d;
+	*ret_m = halves[type].m;
+}
+
 /* Uniform in [-1, 1). */
 static float uniform(uint64_t *random)
 {

@@ -41,6 +41,9 @@ static inline uint32_t synthetic_poison(const struct synthetic *model)
 	return model->spec.vocab - 1;
 }
 
+/* Offsets of the f16 scale and minimum in a block of a quantised type; -1: it has no minimum. */
+void synthetic_halves(enum weight_type, int *ret_d, int *ret_m);
+
 /* Hands all weights to a program, `rows` at a time (a multiple of PROGRAM_LOAD_ROWS). */
 void synthetic_load(const struct synthetic *, struct program *, uint32_t rows);
 
