@@ -137,8 +137,10 @@ int client_peek(struct tr_client *client)
 	char start[2];
 	ssize_t bytes = recv(client->socket, start, sizeof start, MSG_DONTWAIT | MSG_PEEK);
 
-	/* [C8] */
-	if (bytes == 1 || (bytes < 0 && (errno == EAGAIN || errno == EINTR)))
+	if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
+		return 0;
+	/* [C8] A wake-up that nobody has taken hides what comes after it, but for a hang-up. */
+	if (bytes == 1 && socket_wait(client->socket, POLLRDHUP, 0) <= 0)
 		return 0;
 	return client_drain(client);
 }

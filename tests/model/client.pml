@@ -195,7 +195,7 @@ calls:
 	   send_byte(CLIENT, c_failed)
 	/* tr_poll: none, and the socket's turn.  An armed client leaves the byte to its epoll. */
 	:: atomic { !c_failed && !c_owed && c_asleep == 0 && !CQ_READY -> c_drain() } /* [C9] libclient/poll.c look_at_socket */
-	:: atomic { !c_failed && !c_owed && c_asleep && !CQ_READY && !bytes[CLIENT] && HUNG_UP(DAEMON) -> /* [C8] libclient/socket.c client_peek */
+	:: atomic { !c_failed && !c_owed && c_asleep && !CQ_READY && HUNG_UP(DAEMON) -> /* [C8] libclient/socket.c client_peek */
 		c_drain() }
 	/* tr_wait: one slice of its sleep. */
 	:: atomic { !c_failed && c_inflight ->

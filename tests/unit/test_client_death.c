@@ -1,5 +1,6 @@
 /* The client library against daemons that die, hang, end the channel or lie, and in a forked child. */
 #include <errno.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -71,14 +72,32 @@ static void a_hang_up_ends_a_wait_at_once(void **state)
 	}
 }
 
+/* Leaves the wake-up for its last answer in the socket. */
+static void collect_armed(struct fake_daemon *fake, struct tr_client *client)
+{
+	struct pollfd ready = {.fd = tr_fd(client), .events = POLLIN};
+	struct tr_event event = {.size = sizeof event};
+
+	fake_set(fake, FAKE_NO_CONSUME);
+	submit_ok(client, &echo);
+	assert_int_equal(tr_arm(client), 0);
+	fake_clear(fake, FAKE_NO_CONSUME);
+	assert_int_equal(poll(&ready, 1, 5000), 1);
+	assert_int_equal(tr_poll(client, &event, 1), 1);
+	/* No fence is owed any more, whose look at the daemon's word could meet the hang-up. */
+	assert_int_equal(tr_poll(client, &event, 1), 0);
+}
+
 /* How long a spinning caller takes to see a hang-up. */
-static uint64_t hang_up_seen_ns(void)
+static uint64_t hang_up_seen_ns(bool is_armed)
 {
 	struct fake_daemon fake = {0};
 	struct tr_client *client = open_client(&fake);
 	struct tr_event event;
 	uint64_t start_ns, took_ns;
 
+	if (is_armed)
+		collect_armed(&fake, client);
 	fake_stop(&fake);
 	start_ns = clock_now_ns();
 	assert_int_equal(poll_until(client, &event), -ECONNRESET);
@@ -87,17 +106,23 @@ static uint64_t hang_up_seen_ns(void)
 	return took_ns;
 }
 
-static void a_hang_up_reaches_those_who_only_poll(void **state)
+static void expect_hang_up_seen(bool is_armed)
 {
 	uint64_t best_ns = UINT64_MAX;
 
 	/* The best of some: a busy machine may take the CPU away for longer than the bound. */
 	for (int i = 0; i < 10 && best_ns >= 10 * MS_NS; i++) {
-		uint64_t took_ns = hang_up_seen_ns();
+		uint64_t took_ns = hang_up_seen_ns(is_armed);
 
 		best_ns = took_ns < best_ns ? took_ns : best_ns;
 	}
 	assert_true(best_ns < 10 * MS_NS);
+}
+
+static void a_hang_up_reaches_those_who_only_poll(void **state)
+{
+	expect_hang_up_seen(false);
+	expect_hang_up_seen(true);
 }
 
 static void answer_and_die(struct fake_daemon *fake, const struct wire_submission *submission)
