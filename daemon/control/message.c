@@ -87,13 +87,11 @@ void messages_take(struct connection *connection)
 
 	while (connection->state == CONNECTION_LIVE && !connection->end_sent &&
 	       !connection->outgoing.active) {
-		bool was_full = queue_full(mailbox);
-
 		if (!queue_pop(mailbox, &envelope))
 			return;
-		/* The front reads the socket of a full mailbox no more, and may sleep. */
-		if (was_full)
-			front_wake(connection->server->front);
+		/* The front reads the socket of a full mailbox no more, and may sleep. Whether it was full
+		 * cannot be asked before: it may fill up in between. */
+		front_wake(connection->server->front);
 		take(connection, &envelope);
 	}
 }

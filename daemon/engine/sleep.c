@@ -179,8 +179,8 @@ void front_wake(struct front *front)
 {
 	uint64_t one = 1;
 
-	fence_full(); /* [D18] pairs with the fence in begin_sleep: either it sees what was pushed, or this
-			 sees `asleep` */
+	fence_full(); /* [D18] pairs with the fence in begin_sleep: either it sees what was pushed or taken,
+			 or this sees `asleep` */
 	if (load_relaxed_u32(&front->asleep) && write(front->wake_fd, &one, sizeof one) < 0)
 		return; /* full: readable */
 }
@@ -224,8 +224,21 @@ static bool rings_ready(struct front *front, const struct channel_list *list)
 	return false;
 }
 
+/* Whether a socket that is not read for its full mailbox may be read again, which the next turn does. */
+static bool muted_ready(struct front *front, const struct channel_list *list)
+{
+	for (uint32_t i = 0; i < list->n; i++)
+		if (list->items[i]->muted && !queue_full(&list->items[i]->mailbox)) {
+			front->next_sockets_ns = 0;
+			return true;
+		}
+	return false;
+}
+
 static bool something_to_do(struct front *front)
 {
+	if (front->n_muted && (muted_ready(front, &front->active) || muted_ready(front, &front->parked)))
+		return true;
 	return front->doomed.n || front->control_wanted || !queue_empty(&front->messages) ||
 	       !queue_empty(&front->link->events) || rings_ready(front, &front->active) ||
 	       rings_ready(front, &front->parked) ||
