@@ -54,6 +54,7 @@ static void leave_list(struct front *front, uint32_t request)
 	if (pending->place == NOWHERE)
 		return;
 	requests_remove(front, pending->state == PENDING_HELD ? &front->held : &front->outbox, request);
+	store_relaxed_u64(&front->counts.held, front->held.n);
 }
 
 /* The front and the engine hold nothing of the channel any more: its memory may go. */

@@ -23,6 +23,10 @@ static void test_loading(void **state)
 	submit(client, TR_ECHO, 123456, 0); /* nobody knows the vocabulary yet */
 	event = wait_event(client);
 	assert_int_equal(event.kind, TR_EVENT_ECHO);
+	cancelled = submit(client, TR_GENERATE, 4, 9);
+	assert_int_equal(tr_cancel(client, cancelled), 0);
+	assert_int_equal(wait_event(client).id, cancelled);
+	assert_int_equal(load_relaxed_u64(&front_counts(served.front)->held), 0);
 	held = submit(client, TR_GENERATE, 4, 9);
 	cancelled = submit(client, TR_GENERATE, 4, 9);
 	assert_int_equal(tr_cancel(client, cancelled), 0);
