@@ -3,6 +3,7 @@
  * Exit codes: 0 stopped as asked; 1 could not start, with one sentence on standard error. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,9 +18,10 @@
 #include "daemon/keeper.h"
 
 enum {
-	POLL_MS = 20,         /* how often the loading is looked at */
-	REPORT_MS = 2000,     /* how often its progress is told */
-	DRAIN_GRACE_MS = 5000 /* beyond drain_ms: the longest step, and channels to end */
+	POLL_MS = 20,          /* how often the loading is looked at */
+	REPORT_MS = 2000,      /* how often its progress is told */
+	DRAIN_GRACE_MS = 5000, /* beyond drain_ms: the longest step, and channels to end */
+	STACK_BYTES = 1 << 20  /* of a thread, at least */
 };
 
 struct program_arguments {
@@ -199,6 +201,26 @@ static void raise_descriptor_limit(void)
 	setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/* Of this thread and of all that it starts. False: it is too small to work on. */
+static bool raise_stack_limit(void)
+{
+	struct rlimit limit;
+	pthread_attr_t attributes;
+
+	if (getrlimit(RLIMIT_STACK, &limit) < 0 || limit.rlim_cur >= STACK_BYTES)
+		return true;
+	limit.rlim_cur = STACK_BYTES;
+	if (limit.rlim_max < STACK_BYTES)
+		limit.rlim_max = STACK_BYTES;
+	if (setrlimit(RLIMIT_STACK, &limit) < 0)
+		return false;
+	pthread_attr_init(&attributes);
+	pthread_attr_setstacksize(&attributes, STACK_BYTES);
+	pthread_setattr_default_np(&attributes);
+	pthread_attr_destroy(&attributes);
+	return true;
+}
+
 static int run(const struct program_arguments *arguments)
 {
 	sigset_t signals;
@@ -240,6 +262,8 @@ int main(int argc, char **argv)
 	char why[1024];
 
 	hold_streams();
+	if (!raise_stack_limit())
+		return fail("the limit of the stack is under 1 MiB; raise LimitSTACK or ulimit -s");
 	if (config_load(&config, &action, argc, argv, why, sizeof(why)))
 		return fail(why);
 	switch (action) {

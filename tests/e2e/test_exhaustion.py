@@ -151,6 +151,16 @@ def refused_start(*words, **options):
             assert str(word) in lines[0], (word, lines)
 
 
+def test_little_stack():
+    with Daemon(wrapper=["prlimit", "--stack=65536:"]) as daemon:  # the soft limit
+        daemon.ready()
+        be_served(daemon.socket)
+    as_root = ["setpriv", "--bounding-set", "-sys_resource"] if os.geteuid() == 0 else []
+    with Daemon(wrapper=["prlimit", "--stack=65536", *as_root]) as daemon:
+        assert daemon.process.wait(timeout=20) == 1
+        assert "raise LimitSTACK" in daemon.output(), daemon.output()
+
+
 def test_folders():
     with tempfile.TemporaryDirectory() as folder:
         refused_start("cannot create", f"{folder}/a/b", "make its folder", socket=f"{folder}/a/b/socket")
