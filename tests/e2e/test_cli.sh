@@ -52,8 +52,8 @@ expect() {
 # ---- without a daemon ----
 expect 2 '' 'usage: tokenring VERB'
 expect 2 '' 'there is no verb "sing"' sing
-expect 2 '' 'verbs bench ring, bench decode, bench prefill, but not with sing' bench sing
-expect 2 '' 'verbs bench ring, bench decode, bench prefill' bench
+expect 2 '' 'verbs bench ring, bench decode, bench prefill, bench lines, bench peer, but not with sing' bench sing
+expect 2 '' 'verbs bench ring, bench decode, bench prefill, bench lines, bench peer' bench
 for group in bench model; do
 	"$tokenring" $group --help | grep -q "^  $group " || fail "$group --help"
 done
@@ -80,7 +80,7 @@ head -c 4096 /dev/zero >"$scratch/zeros"
 expect 1 '' zeros model info "$scratch/zeros"
 expect 1 '' zeros tokenize --model "$scratch/zeros" x
 expect 2 '' '"two" is not a token id' detokenize 1 two
-for verb in run status 'model info' tokenize detokenize 'bench ring' 'bench decode' 'bench prefill'; do
+for verb in run status 'model info' tokenize detokenize 'bench ring' 'bench decode' 'bench prefill' 'bench lines' 'bench peer'; do
 	# shellcheck disable=SC2086  # a verb of two words
 	"$tokenring" $verb --help | grep -q -- "^usage: tokenring $verb .*" || fail "$verb --help"
 done
@@ -151,6 +151,10 @@ check_lines() {
 # More tokens than one look collects: however late this process looks, they come at different times.
 check_lines decode tokens_per_second first_token < <("$tokenring" bench decode --json -r 2 -n 4000 2>"$scratch/error")
 check_lines prefill tokens_per_second first_token < <("$tokenring" bench prefill --json -r 2 -n 32 2>"$scratch/error")
+answers=$(printf '%s\n' 'decode 1 4000' 'prefill 32' 'read 4194304' multiply probe 'decode 99 8' 'prefill 1' | "$tokenring" bench lines 2>"$scratch/error")
+[ "$(grep -Ec '^[1-9][0-9.e+]*$' <<<"$answers")" -ge 4 ] && [[ $answers == 'ready tokenring ('*' threads'$'\n'* ]] &&
+	grep -q '99 streams do not fit one channel' "$scratch/error" && [ "$(wc -l <<<"$answers")" = 6 ] || # the end at what cannot be done
+	fail "bench lines: $answers $(cat "$scratch/error")"
 if [ "$(nproc)" -gt 1 ]; then
 	check_lines ring echo echo_without_own_gaps floor floor_without_own_gaps spsc throughput_submit slot_rings \
 		< <("$tokenring" bench ring --json --only echo --only throughput -r 3 -n 1000 --same-core-ns 0 2>"$scratch/error")

@@ -35,7 +35,7 @@ complete -p tokenring tokenringd >/dev/null || complain 'the functions are not r
 firsts=$("$tokenring" --help | sed -n '/^verbs:/,/^$/p' | sed -nE 's/^  ([a-z]+).*/\1/p' | sort -u)
 expect "$firsts --help --version" tokenring ''
 expect "status" tokenring sta
-expect "ring decode prefill --help" tokenring bench ''
+expect "ring decode prefill lines peer --help" tokenring bench ''
 expect "info --help" tokenring model ''
 
 n=0

@@ -71,7 +71,8 @@ static enum exit_code launch(struct peer *peer, const struct bench *b)
 	installed_script(installed, sizeof installed);
 	snprintf(prompt, sizeof prompt, "%llu", (unsigned long long)b->options->prompt);
 	snprintf(threads, sizeof threads, "%u", b->threads < 2 ? 1u : 2u);
-	const char *const argv[] = {b->options->peer_python, script, b->model_path, prompt, threads, NULL};
+	const char *const argv[] = {b->options->peer_python, script,  "--prompt",    prompt,
+				    "--max-threads",         threads, b->model_path, NULL};
 	int to[2], from[2];
 	int r = open_pipes(peer, to, from);
 	if (!r) {
@@ -108,7 +109,7 @@ enum exit_code peer_decode(struct peer *peer, unsigned n, double *ret_rate)
 {
 	char line[64];
 	char *end;
-	fprintf(peer->to, "decode %u\n", n);
+	fprintf(peer->to, "decode 1 %u\n", n);
 	fflush(peer->to);
 	enum exit_code code = read_line(peer, line, sizeof line);
 	if (code)

@@ -73,6 +73,7 @@ static void print_weights(const struct gguf *file)
 	printf("%-16s %" PRIu64 "\n", "parameters", work.parameters);
 	printf("%-16s %" PRIu64 " bytes\n", "file", work.file_bytes);
 	printf("%-16s %" PRIu64 " bytes a token\n", "decode moves", work.decode_bytes);
+	printf("%-16s %" PRIu64 " multiplications a token\n", "prefill needs", work.prefill_multiplies);
 	for (int type = 0; type < TYPE_COUNT; type++) {
 		uint64_t n = 0, bytes = 0;
 		for (size_t i = 0; i < gguf_n_tensors(file); i++) {
