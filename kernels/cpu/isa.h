@@ -60,7 +60,18 @@ struct attention_source {
 	const uint32_t *table; /* block ids by position / 32 */
 	uint32_t dk, dv;
 	float scale, softcap; /* softcap 0: none */
+	struct attention_tile {
+		const uint16_t *k,
+		    *v; /* a tile that is asked for after the last one of this call: prefetched */
+	} ahead;
 };
+
+/* Keys and values of the tile that begins at `key`. */
+static inline struct attention_tile attention_tile(const struct attention_source *source, uint32_t key)
+{
+	size_t block = source->table[key / TAPE_KV_BLOCK] * source->block_elements;
+	return (struct attention_tile){source->k + block, source->v + block};
+}
 
 /* One query vector, which sees the keys [first, end). */
 struct attention_query {

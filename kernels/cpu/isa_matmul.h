@@ -8,6 +8,8 @@
  * shapes of SmolLM2-135M, Q4_1; bench_kernels by CPU time, because the machine was shared):
  *   decode, prefetch 4 KiB ahead                   26 GB/s, 78 to 86 % of the read bandwidth of that run
  *   prefill 512, tiles of 8, attention included    42 % of the multiply rate; the kernel alone about 60 %
+ *   prefetch 2, 4, 8, 16 KiB ahead                 no difference beyond the noise
+ *   first lines of the next product fetched while threads wait for each other (4, 16, 64 KiB): no difference
  *   quantising and SiLU left to the vectoriser     15 % fewer tokens a second in prefill
  */
 #ifndef TOKENRING_KERNELS_CPU_ISA_MATMUL_H

@@ -73,8 +73,8 @@ static void shape_kv(struct cpu_program *program)
 	for (uint32_t g = 0; g < program_tape(program)->n_groups; g++) {
 		const struct tape_group *group = &program_tape(program)->groups[g];
 		struct cpu_kv *kv = &program->kv[g];
-		kv->v_elements = (size_t)group->kv_heads * group->dk * TAPE_KV_BLOCK;
-		kv->block_elements = kv->v_elements + (size_t)group->kv_heads * group->dv * TAPE_KV_BLOCK;
+		kv->head_elements = (size_t)(group->dk + group->dv) * TAPE_KV_BLOCK;
+		kv->block_elements = group->kv_heads * kv->head_elements;
 		kv->layer_elements = kv->block_elements * program->base.limits.blocks[g];
 		kv->bytes = kv->layer_elements * group->layers * sizeof(uint16_t);
 	}

@@ -54,11 +54,10 @@ struct cpu_buffer {
 	uint32_t column;
 };
 
-/* [layer][block][K (kv_heads, dk, 32), V (kv_heads, 32, dv)] f16 */
+/* [layer][block][kv head][K (dk, 32), V (32, dv)] f16: the order in which attention reads, as one stream */
 struct cpu_kv {
 	uint16_t *data;
-	size_t v_elements; /* offset of V in a block */
-	size_t block_elements, layer_elements, bytes;
+	size_t head_elements, block_elements, layer_elements, bytes;
 };
 
 struct cpu_program;

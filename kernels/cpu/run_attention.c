@@ -36,12 +36,11 @@ void run_kv_write(struct cpu_program *program, const struct cpu_step *step, stru
 		uint16_t *block =
 		    kv_block(program, op->u.attn.group, op->u.attn.layer, table[position / TAPE_KV_BLOCK]);
 		uint32_t slot = position % TAPE_KV_BLOCK;
-		uint16_t *k = block + (size_t)head * dk * TAPE_KV_BLOCK + slot;
-		uint16_t *v = block + program->kv[op->u.attn.group].v_elements +
-			      ((size_t)head * TAPE_KV_BLOCK + slot) * dv;
+		uint16_t *k = block + head * program->kv[op->u.attn.group].head_elements;
+		uint16_t *v = k + (size_t)(dk * TAPE_KV_BLOCK + slot * dv);
 
 		bool fits = program->isa->store_f16(buffer_row(program, op->in[0], row) + (size_t)head * dk,
-						    dk, k, TAPE_KV_BLOCK);
+						    dk, k + slot, TAPE_KV_BLOCK);
 		fits &= program->isa->store_f16(buffer_row(program, op->in[1], row) + (size_t)head * dv, dv,
 						v, 1);
 		if (!fits)
@@ -63,11 +62,12 @@ static struct attention_source source_of(const struct attention *a, uint32_t seq
 {
 	const struct cpu_program *program = a->program;
 	const struct cpu_kv *kv = &program->kv[a->op->u.attn.group];
-	const uint16_t *layer = kv_block(program, a->op->u.attn.group, a->op->u.attn.layer, 0);
+	const uint16_t *k =
+	    kv_block(program, a->op->u.attn.group, a->op->u.attn.layer, 0) + kv_head * kv->head_elements;
 
 	return (struct attention_source){
-	    .k = layer + (size_t)kv_head * a->group->dk * TAPE_KV_BLOCK,
-	    .v = layer + kv->v_elements + (size_t)kv_head * a->group->dv * TAPE_KV_BLOCK,
+	    .k = k,
+	    .v = k + (size_t)a->group->dk * TAPE_KV_BLOCK,
 	    .block_elements = kv->block_elements,
 	    .table = block_table(program->batch, a->op->u.attn.group, sequence),
 	    .dk = a->group->dk,
@@ -136,7 +136,7 @@ static uint32_t in_segment(const struct attention_query *all, uint32_t n, uint32
 	return count;
 }
 
-static void attend_segments(const struct attention *a, const struct attention_source *source,
+static void attend_segments(const struct attention *a, struct attention_source *source,
 			    const struct attention_query *all, uint32_t n, struct totals *totals)
 {
 	struct attention_query seen[QUERY_ROWS];
@@ -148,7 +148,8 @@ static void attend_segments(const struct attention *a, const struct attention_so
 		totals->begun[i] = false;
 	}
 	for (uint32_t s = first / TAPE_KV_SEGMENT * TAPE_KV_SEGMENT; s < end; s += TAPE_KV_SEGMENT) {
-		uint32_t count = in_segment(all, n, s, seen, place);
+		uint32_t count = in_segment(all, n, s, seen, place), next = s + TAPE_KV_SEGMENT;
+		source->ahead = attention_tile(source, next < end ? next : s);
 		a->program->isa->attend(source, seen, count, s, s + TAPE_KV_SEGMENT);
 		for (uint32_t i = 0; i < count; i++)
 			add_segment(a, totals, place[i], &seen[i]);
@@ -214,15 +215,18 @@ static float *partial_of(const struct attention *a, uint32_t row, uint32_t head,
 	return program->partial + at * (a->padded_dv + CACHE_LINE_FLOATS);
 }
 
-/* One tile of 32 keys for all query heads of a kv head. */
-static void attend_part_tile(const struct attention *a, uint32_t row, uint32_t kv_head, uint32_t at)
+/* One tile of 32 keys for all query heads of a kv head; the one at next_at of next_head comes after it. */
+static void attend_part_tile(const struct attention *a, uint32_t row, uint32_t kv_head, uint32_t at,
+			     uint32_t next_head, uint32_t next_at)
 {
 	struct attention_source source = source_of(a, a->program->batch->sequence[row], kv_head);
+	struct attention_source next = source_of(a, a->program->batch->sequence[row], next_head);
 	struct attention_query *query =
 	    a->program->private[a->self->index].queries + (size_t)kv_head * a->heads_per_kv;
 
 	for (uint32_t i = 0, n; i < a->heads_per_kv; i += n) {
 		n = a->heads_per_kv - i < QUERY_ROWS ? a->heads_per_kv - i : QUERY_ROWS;
+		source.ahead = attention_tile(&next, next_at);
 		a->program->isa->attend(&source, query + i, n, at, at + TAPE_KV_BLOCK);
 	}
 }
@@ -240,7 +244,9 @@ static void attend_part(const struct attention *a, uint32_t row, uint32_t segmen
 			queries[i] = query_of(a, row, h, i % a->heads_per_kv, partial_of(a, row, i, segment));
 	for (uint32_t at = segment; at < segment + TAPE_KV_SEGMENT && at < end; at += TAPE_KV_BLOCK)
 		for (uint32_t h = first; h < heads; h += step) {
-			attend_part_tile(a, row, h, at);
+			bool last = h + step >= heads;
+			uint32_t next_at = last && at + TAPE_KV_BLOCK < end ? at + TAPE_KV_BLOCK : at;
+			attend_part_tile(a, row, h, at, last ? first : h + step, next_at);
 			pool_work(a->self,
 				  (uint64_t)a->heads_per_kv * TAPE_KV_BLOCK * (a->group->dk + a->group->dv));
 		}

@@ -1,6 +1,7 @@
 /* Decode and prefill of a synthetic model with the shapes of SmolLM2-135M, beside the floors of the same run.
  *
- *   bench_kernels [TYPE [THREADS [ISA]]]      default Q4_1, 2, auto; the vocabulary is Q8_0 and tied
+ *   bench_kernels [TYPE [THREADS [ISA [PART]]]]      default Q4_1, 2, auto, all; the vocabulary is Q8_0 and
+ * tied; PART: decode, prefill, together
  */
 #include <math.h>
 #include <sched.h>
@@ -346,6 +347,7 @@ static enum weight_type type_named(const char *name)
 int main(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : "Q4_1", *isa = argc > 3 ? argv[3] : "auto";
+	const char *part = argc > 4 ? argv[4] : NULL;
 	uint32_t threads = argc > 2 ? (uint32_t)atoi(argv[2]) : 2;
 	struct backend_config config = {.kind = "cpu", .isa = isa, .threads = threads};
 	struct tape_limits limits = {.rows = PREFILL,
@@ -370,11 +372,14 @@ int main(int argc, char **argv)
 		return 1;
 	printf("%s, %u threads, %s; packed in %.2f s\n", name, threads, backend_isa(backend),
 	       seconds() - start);
-	report_decode(program, 64, threads);
-	report_prefill(program, threads, isa);
-	report_decode(program, PREFILL, threads);
-	report_decode(program, CONTEXT, threads);
-	for (uint32_t n = 2; n <= 32; n *= 2)
+	if (!part || !strcmp(part, "decode")) {
+		report_decode(program, 64, threads);
+		report_decode(program, PREFILL, threads);
+		report_decode(program, CONTEXT, threads);
+	}
+	if (!part || !strcmp(part, "prefill"))
+		report_prefill(program, threads, isa);
+	for (uint32_t n = 2; n <= 32 && (!part || !strcmp(part, "together")); n *= 2)
 		report_together(program, n);
 	program_close(program);
 	backend_close(backend);
