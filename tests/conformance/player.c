@@ -10,21 +10,22 @@
 
 #include "tests/conformance/fence.h"
 
-int player_open(struct player *player, const struct synthetic *model, const char *kind, const char *isa,
-		uint32_t threads, uint32_t load_rows, char *why, size_t why_bytes)
+int player_open_wide(struct player *player, const struct synthetic *model, const char *kind, const char *isa,
+		     uint32_t threads, uint32_t load_rows, uint32_t rows, uint32_t blocks, char *why,
+		     size_t why_bytes)
 {
 	struct backend_config config = {
 	    .kind = kind, .isa = isa, .threads = threads, .memory = &fenced_memory};
-	struct tape_limits limits = {.rows = PLAY_ROWS,
+	struct tape_limits limits = {.rows = rows,
 				     .sequences = PLAY_SEQUENCES_MAX,
-				     .outputs = PLAY_ROWS,
+				     .outputs = rows,
 				     .context = model->tape.context,
 				     .kv_type = !strcmp(kind, "ref-f32") ? TYPE_F32 : TYPE_F16};
 	int err;
 
 	*player = (struct player){.tape = &model->tape};
 	for (uint32_t g = 0; g < model->tape.n_groups; g++)
-		limits.blocks[g] = 3 * (model->tape.context / TAPE_KV_BLOCK) + 1;
+		limits.blocks[g] = blocks;
 	player->limits = limits;
 	err = backend_open(&config, &player->backend, why, why_bytes);
 	if (err == -ENODEV)
@@ -36,6 +37,15 @@ int player_open(struct player *player, const struct synthetic *model, const char
 		fail_msg("%s %s, %s: %s", kind, isa, model->spec.name, why);
 	synthetic_load(model, player->program, load_rows);
 	return 0;
+}
+
+int player_open(struct player *player, const struct synthetic *model, const char *kind, const char *isa,
+		uint32_t threads, uint32_t load_rows, char *why, size_t why_bytes)
+{
+	uint32_t blocks = 3 * (model->tape.context / TAPE_KV_BLOCK) + 1;
+
+	return player_open_wide(player, model, kind, isa, threads, load_rows, PLAY_ROWS, blocks, why,
+				why_bytes);
 }
 
 void player_close(struct player *player)
@@ -53,9 +63,10 @@ struct state {
 	uint32_t stride;
 	uint32_t *owned[TAPE_GROUPS_MAX]; /* (sequences, stride): the blocks of each sequence */
 	/* the step */
-	uint32_t row_of[PLAY_ROWS]; /* position inside its sequence */
-	uint32_t who[PLAY_ROWS];    /* which of play's sequences */
-	uint32_t token[PLAY_ROWS], position[PLAY_ROWS], sequence[PLAY_ROWS], output_row[PLAY_ROWS];
+	uint32_t row_of[PLAY_ROWS_MAX]; /* position inside its sequence */
+	uint32_t who[PLAY_ROWS_MAX];    /* which of play's sequences */
+	uint32_t token[PLAY_ROWS_MAX], position[PLAY_ROWS_MAX], sequence[PLAY_ROWS_MAX];
+	uint32_t output_row[PLAY_ROWS_MAX];
 	struct batch_sequence seq[PLAY_SEQUENCES_MAX];
 	uint32_t *table[TAPE_GROUPS_MAX]; /* (sequences of the step, stride) */
 	struct batch batch;
@@ -108,7 +119,7 @@ static void start(struct state *s)
 static void add_rows(struct state *s, uint32_t q)
 {
 	struct batch *b = &s->batch;
-	uint32_t left = s->play->n[q] - s->done[q], room = PLAY_ROWS - b->rows;
+	uint32_t left = s->play->n[q] - s->done[q], room = s->player->limits.rows - b->rows;
 	uint32_t chunk = s->play->chunk ? s->play->chunk : 1 + (uint32_t)(synthetic_random(&s->random) % 33);
 	uint32_t rows = chunk < left ? chunk : left;
 
@@ -161,6 +172,16 @@ static void run(struct state *s)
 	}
 }
 
+static void keep_kv(struct state *s, uint32_t g)
+{
+	for (uint32_t q = 0; q < s->play->sequences; q++) {
+		uint16_t **kv = &s->result->kv[q][g];
+		*kv = calloc(player_kv_elements(s->player, g, s->play->n[q]), sizeof **kv);
+		assert_non_null(*kv);
+		player_kv(s->player, g, s->owned[g] + q * s->stride, s->play->n[q], *kv);
+	}
+}
+
 void play(struct player *player, const struct play *what, struct played *ret)
 {
 	struct state s = {.player = player, .play = what, .result = ret};
@@ -177,6 +198,8 @@ void play(struct player *player, const struct play *what, struct played *ret)
 			run(&s);
 	} while (s.batch.rows);
 	for (uint32_t g = 0; g < player->tape->n_groups; g++) {
+		if (what->keep_kv)
+			keep_kv(&s, g);
 		free(s.owned[g]);
 		free(s.table[g]);
 	}
@@ -188,6 +211,8 @@ void played_free(struct played *played)
 		free(played->logits[q]);
 		free(played->have[q]);
 		free(played->faults[q]);
+		for (uint32_t g = 0; g < TAPE_GROUPS_MAX; g++)
+			free(played->kv[q][g]);
 	}
 }
 

@@ -4,7 +4,7 @@
 
 #include "tests/conformance/synthetic.h"
 
-enum { PLAY_SEQUENCES_MAX = 8, PLAY_ROWS = 64 };
+enum { PLAY_SEQUENCES_MAX = 48, PLAY_ROWS = 64, PLAY_ROWS_MAX = 512 };
 
 struct player {
 	struct backend *backend;
@@ -17,7 +17,17 @@ struct player {
  * the instruction set; anything else fails the test. load_rows: rows of one program_load. */
 int player_open(struct player *, const struct synthetic *, const char *kind, const char *isa,
 		uint32_t threads, uint32_t load_rows, char *why, size_t why_bytes);
+/* The same with up to `rows` <= PLAY_ROWS_MAX rows a step and `blocks` KV blocks a group, where player_open
+ * takes PLAY_ROWS, and blocks for three whole contexts. */
+int player_open_wide(struct player *, const struct synthetic *, const char *kind, const char *isa,
+		     uint32_t threads, uint32_t load_rows, uint32_t rows, uint32_t blocks, char *why,
+		     size_t why_bytes);
 void player_close(struct player *);
+
+/* F16 keys and values of the first n positions in all layers of a group, as the cache of a "cpu" or
+ * "ref-int8" program holds them: (layers, n, kv_heads * (dk + dv)). blocks: the sequence's block table. */
+size_t player_kv_elements(const struct player *, uint32_t group, uint32_t n);
+void player_kv(const struct player *, uint32_t group, const uint32_t *blocks, uint32_t n, uint16_t *ret);
 
 struct play {
 	uint32_t sequences;
@@ -25,13 +35,15 @@ struct play {
 	uint32_t n[PLAY_SEQUENCES_MAX];
 	uint32_t chunk;      /* rows of a sequence a step; 0: random, and only some rows are outputs */
 	uint64_t seed;       /* of block ids and random chunks */
+	bool keep_kv;        /* fills played.kv */
 	bool drop_old_block; /* entries of WINDOW tables that nobody may read point to the null block */
 };
 
 struct played {
-	float *logits[PLAY_SEQUENCES_MAX];   /* (n, vocab) */
-	uint8_t *have[PLAY_SEQUENCES_MAX];   /* (n): the position was an output */
-	uint8_t *faults[PLAY_SEQUENCES_MAX]; /* (n) */
+	float *logits[PLAY_SEQUENCES_MAX];                 /* (n, vocab) */
+	uint8_t *have[PLAY_SEQUENCES_MAX];                 /* (n): the position was an output */
+	uint8_t *faults[PLAY_SEQUENCES_MAX];               /* (n) */
+	uint16_t *kv[PLAY_SEQUENCES_MAX][TAPE_GROUPS_MAX]; /* player_kv of all its positions at the end */
 };
 
 void play(struct player *, const struct play *, struct played *ret);
