@@ -1,5 +1,6 @@
-/* Weight decoding against gguf-py's values (tests/golden/formats.bin) and half-precision conversions against
- * the compiler's _Float16 and against restatements. */
+/* Weight decoding against gguf-py's values, of random blocks (tests/golden/formats.bin) and of what
+ * llama.cpp's quantiser wrote (quantised.bin), and half-precision conversions against the compiler's _Float16
+ * and against restatements. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,37 +35,56 @@ static bool next_record(FILE *file, struct record *ret)
 	return true;
 }
 
-static FILE *open_golden(void)
+static FILE *open_golden(const char *name)
 {
 	char path[4096];
 	const char *root = getenv("TOKENRING_SOURCE_ROOT");
 
-	snprintf(path, sizeof path, "%s/tests/golden/formats.bin", root ? root : ".");
+	snprintf(path, sizeof path, "%s/tests/golden/%s", root ? root : ".", name);
 	FILE *file = fopen(path, "rb");
 	assert_non_null(file);
 	return file;
 }
 
-static void dequantised_weights_equal_gguf_py(void **state)
+/* How many rows there are of each type. */
+static void check_values(const char *name, int count[TYPE_COUNT])
 {
-	FILE *file = open_golden();
+	FILE *file = open_golden(name);
 	struct record record;
 	float got[512];
-	int types = 0;
 
 	while (next_record(file, &record)) {
-		weight_dequantise(weight_type_from_gguf(record.gguf), record.raw, record.weights, got);
+		enum weight_type type = weight_type_from_gguf(record.gguf);
+		weight_dequantise(type, record.raw, record.weights, got);
 		assert_memory_equal(got, record.values, record.weights * sizeof(float));
-		types++;
+		count[type]++;
 	}
 	fclose(file);
-	assert_int_equal(types, 12);
+}
+
+static void random_blocks_decode_to_gguf_pys_values(void **state)
+{
+	int count[TYPE_COUNT] = {0};
+
+	check_values("formats.bin", count);
+	for (unsigned type = 0; type < TYPE_COUNT; type++)
+		assert_int_equal(count[type], type != TYPE_F32);
+}
+
+/* Every type that is read, each with rows that are ordinary, zero, tiny, large and constant. */
+static void rows_of_llama_cpps_quantiser_decode_to_gguf_pys_values(void **state)
+{
+	int count[TYPE_COUNT] = {0};
+
+	check_values("quantised.bin", count);
+	for (unsigned type = 0; type < TYPE_COUNT; type++)
+		assert_int_equal(count[type], 5);
 }
 
 /* The integer view multiplied out in f64 is within f32 rounding of the dequantised value. */
-static void integer_view_agrees_with_the_values(void **state)
+static void check_integer_view(const char *name)
 {
-	FILE *file = open_golden();
+	FILE *file = open_golden(name);
 	struct record record;
 	struct weight_block block;
 
@@ -82,6 +102,12 @@ static void integer_view_agrees_with_the_values(void **state)
 		}
 	}
 	fclose(file);
+}
+
+static void integer_view_agrees_with_the_values(void **state)
+{
+	check_integer_view("formats.bin");
+	check_integer_view("quantised.bin");
 }
 
 static void scales_that_are_not_finite_are_refused(void **state)
@@ -161,7 +187,8 @@ static void bfloat_rounds_to_nearest_even(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(dequantised_weights_equal_gguf_py),
+	    cmocka_unit_test(random_blocks_decode_to_gguf_pys_values),
+	    cmocka_unit_test(rows_of_llama_cpps_quantiser_decode_to_gguf_pys_values),
 	    cmocka_unit_test(integer_view_agrees_with_the_values),
 	    cmocka_unit_test(scales_that_are_not_finite_are_refused),
 	    cmocka_unit_test(every_half_survives_the_way_there_and_back),
