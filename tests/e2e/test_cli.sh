@@ -52,8 +52,8 @@ expect() {
 # ---- without a daemon ----
 expect 2 '' 'usage: tokenring VERB'
 expect 2 '' 'there is no verb "sing"' sing
-expect 2 '' 'verbs bench ring, bench decode, bench prefill, bench lines, bench peer, but not with sing' bench sing
-expect 2 '' 'verbs bench ring, bench decode, bench prefill, bench lines, bench peer' bench
+expect 2 '' 'verbs bench ring, bench decode, bench prefill, bench perplexity, bench lines, bench peer, but not with sing' bench sing
+expect 2 '' 'verbs bench ring, bench decode, bench prefill, bench perplexity, bench lines, bench peer' bench
 for group in bench model; do
 	"$tokenring" $group --help | grep -q "^  $group " || fail "$group --help"
 done
@@ -68,6 +68,7 @@ expect 2 '' 'no chat format "klingon"; there are smollm2, chatml, gemma' run --c
 expect 2 '' '--stop wants a text' run --stop '' x
 expect 2 '' '"two" is one argument too many' run one two
 expect 2 '' 'an argument is missing: FILE' model info
+expect 2 '' '--text FILE is missing' bench perplexity
 expect 2 '' '--peer needs --peer-python' bench decode --peer
 expect 1 '' "there is no socket at $scratch/none; start the daemon" run --socket "$scratch/none" x
 expect 1 '' 'there is no socket at' status --socket "$scratch/none"
@@ -80,7 +81,7 @@ head -c 4096 /dev/zero >"$scratch/zeros"
 expect 1 '' zeros model info "$scratch/zeros"
 expect 1 '' zeros tokenize --model "$scratch/zeros" x
 expect 2 '' '"two" is not a token id' detokenize 1 two
-for verb in run status 'model info' tokenize detokenize 'bench ring' 'bench decode' 'bench prefill' 'bench lines' 'bench peer'; do
+for verb in run status 'model info' tokenize detokenize 'bench ring' 'bench decode' 'bench prefill' 'bench perplexity' 'bench lines' 'bench peer'; do
 	# shellcheck disable=SC2086  # a verb of two words
 	"$tokenring" $verb --help | grep -q -- "^usage: tokenring $verb .*" || fail "$verb --help"
 done

@@ -132,6 +132,13 @@ assert len(found) == 4 and found[0] == found[1] and found[0][0] == 7042, found
 assert abs(found[0][1] + 0.2581) < 0.1, found  # transformers in float32
 assert found[1][1] > found[2][1] > found[3][1], found
 ' || fail 'log-probabilities'
+	"$tokenring" bench perplexity --text LICENSE -n 1000 --chunk 300 --json | python3 -c '
+import json, sys
+found = json.load(sys.stdin)
+assert found["scored"] == 996 and abs(found["perplexity"] / 20.839 - 1) < 0.02, found  # llama.cpp: llama_perplexity.py
+' || fail 'perplexity'
+	same 'a text that is not there' "$("$tokenring" bench perplexity --text "$scratch/none" 2>&1)" \
+		"tokenring: cannot open $scratch/none: No such file or directory"
 	same 'each token is listed once' "$("$tokenring" run --greedy -n 20 --logprobs 1 "$paris" 2>&1 >/dev/null | wc -l)" 20
 	out=$("$tokenring" run --greedy --chat -n 24 'Say hello.')
 	[[ $out == *Hello* ]] || fail "chat: $out"

@@ -1,4 +1,4 @@
-/* Text from the command line or from standard input. */
+/* Text from the command line, from a file or from standard input. */
 #ifndef TOKENRING_TOOLS_CLI_INPUT_H
 #define TOKENRING_TOOLS_CLI_INPUT_H
 
@@ -13,6 +13,8 @@ struct input {
 
 /* The text of the argument; standard input if it is NULL or "-". At most 64 MiB. Complains on failure. */
 enum exit_code input_read(const char *argument, struct input *ret);
+/* The text of a file; standard input if the path is "-". At most 64 MiB. Complains on failure. */
+enum exit_code input_read_file(const char *path, struct input *ret);
 void input_free(struct input *input);
 
 #endif
