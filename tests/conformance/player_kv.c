@@ -6,54 +6,69 @@
 #include "kernels/formats.h"
 #include "kernels/ref/ref.h"
 
+/* One element of a head's keys or values. */
+struct place {
+	uint32_t group, layer, block, slot, head, d;
+	bool value;
+};
+
 size_t player_kv_elements(const struct player *player, uint32_t group, uint32_t n)
 {
 	const struct tape_group *g = &player->tape->groups[group];
 	return (size_t)g->layers * n * g->kv_heads * (g->dk + g->dv);
 }
 
-/* Offsets inside a block: key element d of a head at a slot; keys in lanes, values in rows. */
-static size_t key_at(const struct tape_group *g, uint32_t head, uint32_t d, uint32_t slot)
+/* In a head's part of a block: keys in lanes, values in rows. */
+static size_t inside(const struct tape_group *g, const struct place *p)
 {
-	return ((size_t)head * g->dk + d) * TAPE_KV_BLOCK + slot;
+	return p->value ? (size_t)p->slot * g->dv + p->d : (size_t)p->d * TAPE_KV_BLOCK + p->slot;
 }
 
-static size_t value_at(const struct tape_group *g, uint32_t head, uint32_t d, uint32_t slot)
+static uint16_t cached_by_cpu(const struct player *player, const struct place *p)
 {
-	return ((size_t)head * TAPE_KV_BLOCK + slot) * g->dv + d;
+	const struct cpu_program *program = (const struct cpu_program *)player->program;
+	const struct tape_group *g = &player->tape->groups[p->group];
+	const uint16_t *head =
+	    kv_block(program, p->group, p->layer, p->block) + p->head * program->kv[p->group].head_elements;
+
+	return head[inside(g, p) + (p->value ? (size_t)g->dk * TAPE_KV_BLOCK : 0)];
 }
 
 /* The reference keeps halves as f32; a half is what it was after the way there and back. */
-static uint16_t element(const struct player *player, uint32_t group, uint32_t layer, uint32_t block,
-			bool value, size_t at)
+static uint16_t cached_by_ref(const struct player *player, const struct place *p)
 {
-	const struct tape_group *g = &player->tape->groups[group];
+	const struct ref_cache *cache = &((const struct ref_program *)player->program)->cache[p->group];
+	const struct tape_group *g = &player->tape->groups[p->group];
+	size_t block = (size_t)p->layer * player->limits.blocks[p->group] + p->block;
+	size_t head = (block * g->kv_heads + p->head) * (p->value ? g->dv : g->dk) * TAPE_KV_BLOCK;
 
-	if (strncmp(backend_isa(player->backend), "ref", 3) != 0) {
-		const struct cpu_program *program = (const struct cpu_program *)player->program;
-		return kv_block(program, group, layer,
-				block)[at + (value ? program->kv[group].v_elements : 0)];
+	return f16_from_f32((p->value ? cache->v : cache->k)[head + inside(g, p)]);
+}
+
+/* Fills the keys and then the values of one head at one position; returns what comes after them. */
+static uint16_t *copy_head(const struct player *player, struct place p, uint16_t *to)
+{
+	const struct tape_group *g = &player->tape->groups[p.group];
+	bool ref = !strncmp(backend_isa(player->backend), "ref", 3);
+
+	for (uint32_t i = 0; i < g->dk + g->dv; i++) {
+		p.value = i >= g->dk;
+		p.d = p.value ? i - g->dk : i;
+		*to++ = ref ? cached_by_ref(player, &p) : cached_by_cpu(player, &p);
 	}
-	const struct ref_cache *cache = &((const struct ref_program *)player->program)->cache[group];
-	size_t width = (size_t)g->kv_heads * (value ? g->dv : g->dk) * TAPE_KV_BLOCK;
-	size_t first = ((size_t)layer * player->limits.blocks[group] + block) * width;
-	return f16_from_f32((value ? cache->v : cache->k)[first + at]);
+	return to;
 }
 
 void player_kv(const struct player *player, uint32_t group, const uint32_t *blocks, uint32_t n, uint16_t *ret)
 {
 	const struct tape_group *g = &player->tape->groups[group];
+	struct place p = {.group = group};
 
-	for (uint32_t layer = 0; layer < g->layers; layer++)
-		for (uint32_t p = 0; p < n; p++) {
-			uint32_t block = blocks[p / TAPE_KV_BLOCK], slot = p % TAPE_KV_BLOCK;
-			for (uint32_t head = 0; head < g->kv_heads; head++) {
-				for (uint32_t d = 0; d < g->dk; d++)
-					*ret++ = element(player, group, layer, block, false,
-							 key_at(g, head, d, slot));
-				for (uint32_t d = 0; d < g->dv; d++)
-					*ret++ = element(player, group, layer, block, true,
-							 value_at(g, head, d, slot));
-			}
+	for (p.layer = 0; p.layer < g->layers; p.layer++)
+		for (uint32_t at = 0; at < n; at++) {
+			p.block = blocks[at / TAPE_KV_BLOCK];
+			p.slot = at % TAPE_KV_BLOCK;
+			for (p.head = 0; p.head < g->kv_heads; p.head++)
+				ret = copy_head(player, p, ret);
 		}
 }
