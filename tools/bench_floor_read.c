@@ -5,6 +5,7 @@
  */
 #include "tools/bench_floor.h"
 
+#include <linux/mman.h>
 #include <sys/mman.h>
 
 #include "tools/bench_floor_team.h"
@@ -24,7 +25,11 @@ static size_t mapped_bytes(size_t bytes)
 void *floor_buffer_create(size_t bytes)
 {
 	size_t mapped = mapped_bytes(bytes);
-	void *at = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	const int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+	/* Reserved pages first, as the daemon takes them for its weights. */
+	void *at = mmap(NULL, mapped, PROT_READ | PROT_WRITE, flags | MAP_HUGETLB | MAP_HUGE_2MB, -1, 0);
+	if (at == MAP_FAILED)
+		at = mmap(NULL, mapped, PROT_READ | PROT_WRITE, flags, -1, 0);
 	if (at == MAP_FAILED)
 		return NULL;
 	madvise(at, mapped, MADV_HUGEPAGE);

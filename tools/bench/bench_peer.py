@@ -81,7 +81,19 @@ class Run:
             child.close()
             raise
         self.announce(child)
+        self.announce_pages(child)
         return child
+
+    def announce_pages(self, child):
+        """Of each file once; the slices that read use reserved huge pages where there are some, else transparent ones."""
+        try:
+            pages = child.pages()
+        except OSError:  # the kernel does not say
+            return
+        if child.path not in self.announced:
+            self.announced.add(child.path)
+            self.emit(task="pages", engine="tokenring", file=child.path.name, what=pages)
+            self.remark(f"tokenring with {child.path.name}: {pages}")
 
     def start_peers(self, names, file):
         peers = []

@@ -1,5 +1,6 @@
 """The engines under comparison, each a child process that measures what it is asked to, a line in and a line out."""
 import os
+import re
 import select
 import subprocess
 import tempfile
@@ -85,6 +86,7 @@ class Own(Child):
     """tokenringd with a file, and a process of its own that uses the library."""
 
     def __init__(self, name, programs, path, threads, isa=None, prompt=8):
+        self.path = Path(path)
         self.folder = tempfile.TemporaryDirectory()
         socket = str(Path(self.folder.name) / "socket")
         self.log = open(Path(self.folder.name) / "log", "w+", encoding="utf-8", errors="replace")
@@ -107,6 +109,15 @@ class Own(Child):
             if time.monotonic() > end:
                 raise Ended(f"tokenringd has no socket after {READY_S} s")
             time.sleep(0.0005)
+
+    def pages(self):
+        """What share of the daemon's memory lies on huge pages, of any kind."""
+        text = Path(f"/proc/{self.daemon.pid}/smaps_rollup").read_text(encoding="ascii")
+        kib = {name: int(value) for name, value in re.findall(r"^(\w+):\s+(\d+) kB", text, re.M)}
+        reserved = kib["Shared_Hugetlb"] + kib["Private_Hugetlb"]
+        transparent = kib["AnonHugePages"] + kib["ShmemPmdMapped"] + kib["FilePmdMapped"]
+        return (f"{(kib['Rss'] + reserved) / 1024:.0f} MiB in use, {reserved / 1024:.0f} on reserved and {transparent / 1024:.0f} "
+                "on transparent huge pages")
 
     def stop(self):
         self.daemon.terminate()

@@ -5,6 +5,7 @@ another instruction set than the machine's best lie beside it, a folder each.
 """
 import functools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -76,11 +77,21 @@ def default_cache():
     return Path(cache) / "tokenring" / "peers"
 
 
-def last_line(log):
+def tail(log):
     with open(log, "rb") as file:
-        file.seek(max(0, os.path.getsize(log) - 400))
-        lines = file.read().decode(errors="replace").strip().splitlines()
-    return lines[-1].strip()[:90] if lines else ""
+        file.seek(max(0, os.path.getsize(log) - 40000))
+        return file.read().decode(errors="replace")
+
+
+def last_line(log):
+    lines = tail(log).strip().splitlines()
+    return lines[-1].strip()[:120] if lines else ""
+
+
+def progress(log):
+    """How far a build is, if the log shows one."""
+    steps = re.findall(r"\[(\d+/\d+)\]", tail(log))
+    return f", step {steps[-1]}" if steps else ""
 
 
 def run_step(what, command, log, environment=None):
@@ -99,7 +110,7 @@ def run_step(what, command, log, environment=None):
                 time.sleep(0.1)
                 if time.monotonic() - shown >= 10:
                     shown = time.monotonic()
-                    print(f"{what}: {shown - start:.0f} s; {last_line(log)}", file=sys.stderr, flush=True)
+                    print(f"{what}: {shown - start:.0f} s{progress(log)}", file=sys.stderr, flush=True)
         finally:  # an interrupted installation leaves nothing that goes on
             if process.poll() is None:
                 process.terminate()
@@ -114,10 +125,12 @@ def pip_install(places, log, package, *options, cmake=None):
     pip = [str(places.venv / "bin/python"), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
     environment = {"CMAKE_BUILD_PARALLEL_LEVEL": str(len(os.sched_getaffinity(0)))}
     if cmake:
-        environment["CMAKE_ARGS"] = cmake
+        environment["CMAKE_ARGS"] = f"{cmake} {os.environ.get('CMAKE_ARGS', '')}".strip()
         options = ("-v", "--no-cache-dir", "--no-binary", package, *options)
     target = f"{package}=={PINS[package]}" if package in PINS else package
-    run_step(f"installing {target}{' from source: ' + cmake if cmake else ''}", pip + [*options, target], log, environment)
+    if cmake:
+        print(f"{target} is built from source with {environment['CMAKE_ARGS']}", file=sys.stderr)
+    run_step(f"installing {target}", pip + [*options, target], log, environment)
 
 
 def install_venv(places, log):

@@ -113,7 +113,7 @@ def start_verdict(records):
 
 
 def verdicts(records):
-    """Every target, also of what was not measured."""
+    """Every target, also of what was not measured of the model that is measured in several formats."""
     figures = Figures(records)
     rows = []
     for name in figures.formats():
@@ -124,7 +124,9 @@ def verdicts(records):
         rows.append(share_verdict(figures, name, "prefill", PEAK, "the multiply peak (goal 40 %)"))
         if name in PREFILL_TIMES:
             rows.append(times_verdict(figures, name, "prefill", "llama", PREFILL_TIMES[name]))
-    rows += [best_verdict(figures, "decode", 2.0), best_verdict(figures, "prefill", 1.6)]
+    is_main = figures.formats() != ["file"]  # of other models only what was measured
+    if is_main or any(task.startswith("best") for _, task, _ in figures.records):
+        rows += [best_verdict(figures, "decode", 2.0), best_verdict(figures, "prefill", 1.6)]
     for name in figures.formats():
         if name != "file":
             rows += streams_verdicts(figures, name)
@@ -132,7 +134,8 @@ def verdicts(records):
         for task in ("avx2 decode", "avx2 prefill"):
             if figures.get(name, task):
                 rows.append(times_verdict(figures, name, task, "llama-avx2", 1.5))
-    return rows + [start_verdict(records)]
+    is_timed = any(record["task"] == "start" for record in records)
+    return rows + ([start_verdict(records)] if is_main or is_timed else [])
 
 
 def met_word(met):
@@ -188,7 +191,8 @@ def model_section(model, records):
     page.append("")
     page += [f"- {r['format']}: {r['bytes']:,} bytes, a token moves {r['decode_bytes']:,}; {words_of_census(r['census'])}"
              for r in last_of(records, "file", "format")]
-    page += [f"- missing: {r['engine']}, {r['what']}: {r['why']}" for r in records if r["task"] == "missing"]
+    page += [f"- the daemon with {r['file']}: {r['what']}" for r in last_of(records, "pages", "file")]
+    page += dict.fromkeys(f"- missing: {r['engine']}, {r['what']}: {r['why']}" for r in records if r["task"] == "missing")
     return page
 
 

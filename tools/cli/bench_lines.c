@@ -75,6 +75,12 @@ static enum exit_code probe(struct lines *l, double *ret)
 	*ret = 0;
 	if (cpus_allowed(cpus, 2) < 2 || sched_getaffinity(0, sizeof allowed, &allowed))
 		return EXIT_DONE;
+	if (!l->walked) { /* not before: calibrating takes time, and the first answer may be timed */
+		l->ns_per_tick = floor_ns_per_tick();
+		l->walked = floor_lines_create(PROBE_SLOTS, PROBE_SLOTS, 0);
+	}
+	if (!l->walked)
+		return complain("no memory for the probe");
 	memset(&trips, 0, sizeof trips);
 	cpus_pin(cpus[0]);
 	int r = floor_walk(l->walked, cpus[1], PROBE_TRIPS, l->ns_per_tick, 0, &trips);
@@ -124,9 +130,7 @@ static enum exit_code run_bench_lines(const void *options, const struct position
 	enum exit_code code = bench_open(options, &l.bench);
 	if (code)
 		return code;
-	l.ns_per_tick = floor_ns_per_tick();
-	l.walked = floor_lines_create(PROBE_SLOTS, PROBE_SLOTS, 0);
-	code = l.walked ? answer_lines(&l) : complain("no memory for the probe");
+	code = answer_lines(&l);
 	floor_lines_free(l.walked);
 	floor_buffer_free(l.memory, l.memory_bytes);
 	bench_close(&l.bench);
