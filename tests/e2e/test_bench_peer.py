@@ -11,6 +11,7 @@ ROOT = Path(os.environ["TOKENRING_SOURCE_ROOT"])
 sys.path.insert(0, str(ROOT / "tools/bench"))
 sys.dont_write_bytecode = True
 import peer_engines  # noqa: E402  pylint: disable=wrong-import-position
+import peer_install  # noqa: E402  pylint: disable=wrong-import-position
 import peer_page  # noqa: E402  pylint: disable=wrong-import-position
 import peer_rounds  # noqa: E402  pylint: disable=wrong-import-position
 from peer_files import Failed, main_type, read_info  # noqa: E402  pylint: disable=wrong-import-position
@@ -104,6 +105,27 @@ def test_children_that_fail():
         except peer_engines.Ended as error:
             assert str(error) == expected, error
     child.close()
+
+
+def test_installing():
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        peer_install.run_step("a step", ["sh", "-c", "echo '[2/40] cc'; echo '[3/40] cc' >&2; test $X = 5"], log, {"X": "5"})
+        assert peer_install.progress(log) == ", step 3/40", log.read_text()
+        try:
+            peer_install.run_step("a step", ["sh", "-c", "echo no such package >&2; exit 3"], log)
+            raise AssertionError("it went well")
+        except Failed as error:
+            assert str(error) == f"a step fails: no such package; all that it said is in {log}", error
+        # What a named python has is not installed again; the first that has it is taken.
+        has_one, has_all = Path(folder) / "one", Path(folder) / "all"
+        has_one.write_text("#!/bin/sh\ncase \"$*\" in *openvino*) ;; *) exit 1 ;; esac\n")
+        has_all.write_text("#!/bin/sh\n")
+        has_one.chmod(0o755)
+        has_all.chmod(0o755)
+        places = peer_install.install(peer_install.Places(Path(folder) / "cache", [str(has_one), str(has_all)]), False)
+        assert [places.python_with(package) for package in peer_install.PINS] == [str(has_all), str(has_all), str(has_one)]
+        assert not list((Path(folder) / "cache").iterdir()), "something was installed"
 
 
 INFO = """parameters       134515008
