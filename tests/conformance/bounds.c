@@ -21,7 +21,7 @@ enum { GAP = 5, K_MAX = 512 }; /* floats between the rows of a product */
 
 static const uint32_t odd[] = {1, 2, 15, 16, 17, 31, 32, 33, 48, 63, 100};
 
-static const struct cpu_isa *subject(void)
+const struct cpu_isa *conformance_isa(void)
 {
 	const struct cpu_isa *isa = NULL;
 	char why[256] = "";
@@ -162,7 +162,7 @@ static void run_product(const struct cpu_isa *isa, struct product *p, int size_i
 void products_stay_in_bounds(void **state)
 {
 	static const uint32_t lanes[] = {32, 1, 17}, ks[] = {1, 33, 160, 511};
-	const struct cpu_isa *isa = subject();
+	const struct cpu_isa *isa = conformance_isa();
 	uint32_t saved = contract_enter();
 	uint64_t random = 3;
 
@@ -267,7 +267,7 @@ static void run_row(const struct cpu_isa *isa, enum row_kernel kernel, uint32_t 
 
 void rows_stay_in_bounds(void **state)
 {
-	const struct cpu_isa *isa = subject();
+	const struct cpu_isa *isa = conformance_isa();
 	uint32_t saved = contract_enter();
 	uint64_t random = 4;
 
@@ -281,7 +281,7 @@ void rows_stay_in_bounds(void **state)
  */
 void halves_stay_in_bounds(void **state)
 {
-	const struct cpu_isa *isa = subject();
+	const struct cpu_isa *isa = conformance_isa();
 	uint32_t saved = contract_enter();
 	uint64_t random = 5;
 

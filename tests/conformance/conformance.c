@@ -482,6 +482,7 @@ int conformance_main(const char *kind, const char *isa)
 	    cmocka_unit_test(products_stay_in_bounds),
 	    cmocka_unit_test(rows_stay_in_bounds),
 	    cmocka_unit_test(halves_stay_in_bounds),
+	    cmocka_unit_test(attention_stays_in_bounds),
 	    cmocka_unit_test(products_of_odd_shapes_equal_the_reference),
 	    cmocka_unit_test(logits_of_odd_vocabularies_equal_the_reference),
 	    cmocka_unit_test(contexts_cross_tiles_and_segments),

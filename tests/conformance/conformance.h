@@ -8,10 +8,14 @@ int conformance_main(const char *kind, const char *isa);
 /* ---- between the files of the suite ---- */
 extern const char *subject_kind, *subject_isa;
 
-/* bounds.c */
+/* bounds.c: the subject's kernels; NULL if it is the reference. */
+struct cpu_isa;
+const struct cpu_isa *conformance_isa(void);
 void products_stay_in_bounds(void **state);
 void rows_stay_in_bounds(void **state);
 void halves_stay_in_bounds(void **state);
+/* bounds_attention.c */
+void attention_stays_in_bounds(void **state);
 /* products.c */
 void products_of_odd_shapes_equal_the_reference(void **state);
 void logits_of_odd_vocabularies_equal_the_reference(void **state);
