@@ -3,8 +3,8 @@
 #include <string.h>
 
 static const struct arch archs[] = {
-    {"gemma3", arch_gemma3_build},
-    {"llama", arch_llama_build},
+    {"gemma3", arch_gemma3_build}, {"gpt2", arch_gpt2_build},   {"llama", arch_llama_build},
+    {"qwen2", arch_qwen2_build},   {"qwen3", arch_qwen3_build},
 };
 
 const struct arch *arch_find(struct gguf_text name)
@@ -17,5 +17,5 @@ const struct arch *arch_find(struct gguf_text name)
 
 const char *arch_names(void)
 {
-	return "gemma3, llama";
+	return "gemma3, gpt2, llama, qwen2, qwen3";
 }

@@ -26,10 +26,13 @@ struct arch {
 /* NULL if the architecture is not supported. */
 const struct arch *arch_find(struct gguf_text name);
 
-/* The supported ones, "gemma3, llama", for messages; static. */
+/* The supported ones, "gemma3, gpt2, ...", for messages; static. */
 const char *arch_names(void);
 
 int arch_llama_build(const struct arch_source *, struct tape *, char *why, size_t why_bytes);
 int arch_gemma3_build(const struct arch_source *, struct tape *, char *why, size_t why_bytes);
+int arch_gpt2_build(const struct arch_source *, struct tape *, char *why, size_t why_bytes);
+int arch_qwen2_build(const struct arch_source *, struct tape *, char *why, size_t why_bytes);
+int arch_qwen3_build(const struct arch_source *, struct tape *, char *why, size_t why_bytes);
 
 #endif

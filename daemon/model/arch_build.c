@@ -207,6 +207,14 @@ uint16_t arch_buffer(struct arch_builder *b, enum row_kind rows, uint32_t width)
 	return index < 0 ? TAPE_NONE : (uint16_t)index;
 }
 
+uint16_t arch_view(struct arch_builder *b, uint16_t parent, uint32_t column, uint32_t width)
+{
+	int index = b->error ? b->error : tape_add_view(b->tape, parent, column, width);
+	if (index < 0)
+		arch_fail(b, index, "cannot add a view: %s", strerror(-index));
+	return index < 0 ? TAPE_NONE : (uint16_t)index;
+}
+
 uint16_t arch_table(struct arch_builder *b, const float *values, uint32_t n)
 {
 	int index = b->error ? b->error : tape_add_table(b->tape, values, n);
@@ -254,6 +262,25 @@ void arch_norm(struct arch_builder *b, uint16_t out, uint16_t in, uint16_t weigh
 	add_op(b, TAPE_NORM, op);
 }
 
+void arch_embed_positions(struct arch_builder *b, uint16_t out, uint16_t weight)
+{
+	struct tape_op op = make_op(out, TAPE_NONE, TAPE_NONE, weight);
+	op.u.embed.scale = 1.0f;
+	op.u.embed.positions = true;
+	add_op(b, TAPE_EMBED, op);
+}
+
+void arch_layer_norm(struct arch_builder *b, uint16_t out, uint16_t in, uint16_t weight, uint16_t bias,
+		     float eps)
+{
+	struct tape_op op = make_op(out, in, TAPE_NONE, weight);
+	op.bias = bias;
+	op.u.norm.kind = NORM_LAYER;
+	op.u.norm.eps = eps;
+	op.u.norm.groups = 1;
+	add_op(b, TAPE_NORM, op);
+}
+
 void arch_matmul(struct arch_builder *b, uint16_t out, uint16_t in, uint16_t weight, uint16_t bias)
 {
 	struct tape_op op = make_op(out, in, TAPE_NONE, weight);
@@ -274,6 +301,13 @@ void arch_gated(struct arch_builder *b, enum tape_act act, uint16_t out, uint16_
 	struct tape_op op = make_op(out, gate, up, TAPE_NONE);
 	op.u.act.kind = (uint8_t)act;
 	op.u.act.gated = true;
+	add_op(b, TAPE_ACT, op);
+}
+
+void arch_act(struct arch_builder *b, enum tape_act act, uint16_t out, uint16_t in)
+{
+	struct tape_op op = make_op(out, in, TAPE_NONE, TAPE_NONE);
+	op.u.act.kind = (uint8_t)act;
 	add_op(b, TAPE_ACT, op);
 }
 

@@ -46,13 +46,19 @@ void arch_skip_tensor(struct arch_builder *, const char *format);
 void arch_refuse_other_tensors(struct arch_builder *);
 
 uint16_t arch_buffer(struct arch_builder *, enum row_kind rows, uint32_t width);
+/* Columns [column, column + width) of `parent`. */
+uint16_t arch_view(struct arch_builder *, uint16_t parent, uint32_t column, uint32_t width);
 uint16_t arch_table(struct arch_builder *, const float *values, uint32_t n);
 
 /* Operations; inputs and outputs are buffers. */
 void arch_embed(struct arch_builder *, uint16_t out, uint16_t weight, float scale);
+void arch_embed_positions(struct arch_builder *, uint16_t out, uint16_t weight); /* the row is the position */
 void arch_norm(struct arch_builder *, uint16_t out, uint16_t in, uint16_t weight, float eps, uint32_t groups);
+void arch_layer_norm(struct arch_builder *, uint16_t out, uint16_t in, uint16_t weight, uint16_t bias,
+		     float eps);
 void arch_matmul(struct arch_builder *, uint16_t out, uint16_t in, uint16_t weight, uint16_t bias);
 void arch_add(struct arch_builder *, uint16_t out, uint16_t x, uint16_t y);
+void arch_act(struct arch_builder *, enum tape_act, uint16_t out, uint16_t in);
 void arch_gated(struct arch_builder *, enum tape_act, uint16_t out, uint16_t gate, uint16_t up);
 void arch_rope(struct arch_builder *, uint16_t x, enum tape_rope style, uint16_t table, uint32_t heads,
 	       uint32_t head_dim, uint32_t dims);

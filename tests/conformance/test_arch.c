@@ -1,5 +1,5 @@
-/* Architectures against llama.cpp: small random models of tools/make-model, answers kept in
- * tests/golden/arch.txt. */
+/* Architectures against llama.cpp and against Hugging Face transformers in float32: small random models of
+ * tools/make-model, answers kept in tests/golden/arch.txt and arch_transformers.txt. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,13 +16,23 @@
 #include "kernels/backend.h"
 #include "tests/harness/scratch.h"
 
-enum { MAX_TOKENS = 32, MAX_EXTENTS = 4096, BLOCKS = 2 };
+enum { MAX_TOKENS = 320, MAX_EXTENTS = 4096, BLOCKS = 1 + MAX_TOKENS / TAPE_KV_BLOCK };
 
-/* The golden file has four digits; llama.cpp reads GELU from a table of halves.  A window or a frequency that
- * is off by one shows in tenths. */
-static double tolerance_of(const char *options)
+/* Who gave the answers.  The golden files have four digits; llama.cpp reads GELU from a table of halves.  A
+ * window or a frequency that is off by one shows in tenths. */
+struct oracle {
+	const char *name, *file;
+	double tolerance, tolerance_gelu;
+	unsigned cases;
+};
+
+static const struct oracle llama_cpp = {"llama.cpp", "arch.txt", 2e-4, 3e-3, 14};
+static const struct oracle transformers = {"transformers", "arch_transformers.txt", 2e-4, 2e-4, 8};
+
+static double tolerance_of(const struct oracle *oracle, const char *options)
 {
-	return strstr(options, "gemma3") ? 3e-3 : 2e-4;
+	bool gelu = strstr(options, "gemma3") || strstr(options, "gpt2");
+	return gelu ? oracle->tolerance_gelu : oracle->tolerance;
 }
 
 static char path[128];
@@ -50,7 +60,7 @@ static const char *source_root(void)
 
 static int read_case(FILE *file, struct expected *e)
 {
-	char line[1024];
+	static char line[8192];
 	int used, at = 0;
 	if (!fgets(e->options, sizeof e->options, file) || !fgets(line, sizeof line, file))
 		return 0;
@@ -102,7 +112,8 @@ static void load_weights(const struct model *m, struct program *program)
 	stream_close(s);
 }
 
-static void compare(const struct expected *e, const float *logits, uint32_t vocab)
+static void compare(const struct oracle *oracle, const struct expected *e, const float *logits,
+		    uint32_t vocab)
 {
 	for (uint32_t i = 0; i < e->n; i++) {
 		const float *row = logits + (size_t)i * vocab;
@@ -112,18 +123,20 @@ static void compare(const struct expected *e, const float *logits, uint32_t voca
 			best = row[k] > row[best] ? k : best;
 		for (uint32_t k = 0; k < vocab; k++)
 			sum += exp((double)row[k] - (double)row[best]);
-		if (best != e->best[i] || fabs(-log(sum) - e->log_probability[i]) > tolerance_of(e->options))
-			fail_msg("'%s', position %u: token %u at %.4f, llama.cpp says %u at %.4f", e->options,
-				 i, best, -log(sum), e->best[i], e->log_probability[i]);
+		if (best != e->best[i] ||
+		    fabs(-log(sum) - e->log_probability[i]) > tolerance_of(oracle, e->options))
+			fail_msg("'%s', position %u: token %u at %.5f, %s says %u at %.4f", e->options, i,
+				 best, -log(sum), oracle->name, e->best[i], e->log_probability[i]);
 	}
 }
 
-static void run(const struct expected *e, const struct model *m, struct program *program)
+static void step(const struct expected *e, const struct model *m, struct program *program)
 {
-	static const uint32_t table[BLOCKS] = {1, 0};
-	static uint32_t rows[MAX_TOKENS], sequence[MAX_TOKENS];
+	static uint32_t rows[MAX_TOKENS], sequence[MAX_TOKENS], table[BLOCKS];
 	for (uint32_t i = 0; i < e->n; i++)
 		rows[i] = i;
+	for (uint32_t i = 0; i + 1 < BLOCKS; i++)
+		table[i] = i + 1;
 	struct batch_sequence all = {.rows = e->n, .kv_len = e->n};
 	struct batch batch = {.rows = e->n,
 			      .sequences = 1,
@@ -137,48 +150,81 @@ static void run(const struct expected *e, const struct model *m, struct program 
 	for (uint32_t g = 0; g < model_tape(m)->n_groups; g++)
 		batch.table[g] = table;
 	assert_int_equal(program_step(program, &batch), STEP_DONE);
-	compare(e, program_logits(program), model_tape(m)->vocab);
 }
 
-static void check_case(const struct expected *e)
+/* The logits of all positions; the caller frees them. */
+static float *logits_of(const struct expected *e, const struct model *m, const char *kind,
+			enum weight_type kv_type)
 {
-	char command[1024];
-	struct model *m = NULL;
 	struct backend *backend = NULL;
 	struct program *program = NULL;
-	struct tape_limits limits = {.rows = MAX_TOKENS,
-				     .sequences = 1,
-				     .outputs = MAX_TOKENS,
-				     .context = TAPE_KV_BLOCK,
-				     .kv_type = TYPE_F32};
+	struct tape_limits limits = {
+	    .rows = MAX_TOKENS, .sequences = 1, .outputs = MAX_TOKENS, .context = e->n, .kv_type = kv_type};
 	for (int g = 0; g < TAPE_GROUPS_MAX; g++)
 		limits.blocks[g] = BLOCKS;
-	snprintf(command, sizeof command, "%s '%s/tools/make-model' %s --type F32 %s", python, source_root(),
-		 path, e->options);
-	assert_int_equal(system(command), 0);
-	struct backend_config config = {.kind = "ref-f32", .threads = 1};
-	if (model_open(path, &m, why, sizeof why) || backend_open(&config, &backend, why, sizeof why) ||
+	struct backend_config config = {.kind = kind, .isa = "auto", .threads = 1};
+	if (backend_open(&config, &backend, why, sizeof why) ||
 	    program_compile(backend, model_tape(m), &limits, &program, why, sizeof why))
 		fail_msg("%s", why);
 	load_weights(m, program);
-	run(e, m, program);
+	step(e, m, program);
+	size_t bytes = (size_t)e->n * model_tape(m)->vocab * sizeof(float);
+	float *logits = malloc(bytes);
+	assert_non_null(logits);
+	memcpy(logits, program_logits(program), bytes);
 	program_close(program);
 	backend_close(backend);
+	return logits;
+}
+
+/* The architecture's own mix of operations on the backend that serves, bit for bit. */
+static void check_bits(const struct expected *e, const struct model *m)
+{
+	float *wanted = logits_of(e, m, "ref-int8", TYPE_F16), *given = logits_of(e, m, "cpu", TYPE_F16);
+	if (memcmp(wanted, given, (size_t)e->n * model_tape(m)->vocab * sizeof(float)))
+		fail_msg("'%s': the cpu backend's bits are not ref-int8's", e->options);
+	free(wanted);
+	free(given);
+}
+
+static void check_case(const struct oracle *oracle, const struct expected *e)
+{
+	char command[1024];
+	struct model *m = NULL;
+	snprintf(command, sizeof command, "%s '%s/tools/make-model' %s --type F32 %s", python, source_root(),
+		 path, e->options);
+	assert_int_equal(system(command), 0);
+	if (model_open(path, &m, why, sizeof why))
+		fail_msg("%s", why);
+	float *logits = logits_of(e, m, "ref-f32", TYPE_F32);
+	compare(oracle, e, logits, model_tape(m)->vocab);
+	free(logits);
+	check_bits(e, m);
 	model_close(m);
 }
 
-static void test_answers(void **state)
+static void check_answers(const struct oracle *oracle)
 {
 	static struct expected e;
 	char golden[1024];
 	unsigned cases = 0;
-	snprintf(golden, sizeof golden, "%s/tests/golden/arch.txt", source_root());
+	snprintf(golden, sizeof golden, "%s/tests/golden/%s", source_root(), oracle->file);
 	FILE *file = fopen(golden, "r");
 	assert_non_null(file);
 	for (; read_case(file, &e); cases++)
-		check_case(&e);
+		check_case(oracle, &e);
 	fclose(file);
-	assert_int_equal(cases, 9);
+	assert_int_equal(cases, oracle->cases);
+}
+
+static void test_llama_cpp(void **state)
+{
+	check_answers(&llama_cpp);
+}
+
+static void test_transformers(void **state)
+{
+	check_answers(&transformers);
 }
 
 static int find_python(void)
@@ -196,7 +242,8 @@ static int find_python(void)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_answers)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_llama_cpp),
+					   cmocka_unit_test(test_transformers)};
 	if (!find_python()) {
 		printf("skip: no python3 with numpy (Debian: python3-numpy)\n");
 		return 77;

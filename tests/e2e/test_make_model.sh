@@ -42,6 +42,10 @@ make_model "$work/m.gguf" --experts 4 --experts-used 2 --tokenizer spm --rope-fr
 info "$work/m.gguf" >/dev/null || complain "the model with experts is not read"
 make_model "$work/m.gguf" --arch gemma3 --layers 7 --window 16 --kv-heads 1 || complain "no Gemma"
 info "$work/m.gguf" | grep -q gemma3 || complain "the gemma3 model is not read"
+for arch in gpt2 qwen2 qwen3; do
+	make_model "$work/m.gguf" --arch $arch --context 64 || complain "no $arch"
+	info "$work/m.gguf" | grep -q $arch || complain "the $arch model is not read"
+done
 
 refused() {
 	local sentence=$1
@@ -55,6 +59,8 @@ refused() {
 refused 'Q4_K packs 256 weights a block, but tensor token_embd.weight has 96 columns' --type Q4_K --width 96
 refused '3 heads are no multiple of 2 kv-heads' --heads 3 --kv-heads 2 --head-dim 8
 refused 'bpe vocabulary has at least 259 tokens' --vocab 100
+refused 'each head has keys of its own' --arch gpt2 --kv-heads 1
+refused 'a qwen3 model is dense' --arch qwen3 --experts 4
 refused 'experts-used is 5' --experts 4 --experts-used 5
 make_model "$work/no/such/folder.gguf" 2>"$work/why"
 [ $? = 1 ] || complain "a missing folder does not exit with 1"

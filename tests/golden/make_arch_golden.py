@@ -26,6 +26,11 @@ CASES = [
     "--width 96 --heads 3 --kv-heads 1 --experts 5 --experts-used 3",
     "--arch gemma3 --layers 7 --window 4 --kv-heads 1 --rope-base 1000000 --eps 1e-6",
     "--arch gemma3 --layers 6 --window 5 --rope-scaling linear --rope-base 1000000",
+    "--arch qwen2 --kv-heads 1 --rope-base 1000000 --eps 1e-6",
+    "--arch qwen3 --kv-heads 2 --head-dim 96 --rope-base 1000000 --eps 1e-6 --tied",
+    "--arch qwen3 --rope-scaling yarn",
+    "--arch gpt2 --context 64 --tied",
+    "--arch gpt2 --layers 3 --width 192 --heads 3 --context 64",
 ]
 
 

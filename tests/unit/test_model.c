@@ -295,7 +295,7 @@ static void test_refusals(void **state)
 {
 	struct model *m = NULL;
 	refuse((struct variant){.architecture = "mamba"}, -ENOTSUP,
-	       "'mamba' is not supported; known are gemma3, llama");
+	       "'mamba' is not supported; known are gemma3, gpt2, llama, qwen2, qwen3");
 	refuse((struct variant){.without = "llama.block_count"}, -EINVAL, "'llama.block_count' is absent");
 	refuse((struct variant){.without = "llama.attention.layer_norm_rms_epsilon"}, -EINVAL,
 	       "rms_epsilon' is absent");
