@@ -26,15 +26,18 @@ enum {
  *   super     kinds with K: 128 bytes before every 8 blocks: f16 d[32], f16 dmin[32]
  *   nibbles   s * 256 + j * 64 + lane * 4 + c: low columns 8 j + c, high columns 8 j + 4 + c    (c = 0..3)
  *   bytes     s * 512 + j * 64 + lane * 4 + c: columns 4 j + c
+ *   fifths    nibbles at s * 320 + ..., and at s * 320 + 256 + lane * 4 + c a byte whose bit j is the fifth
+ * bit of column 8 j + c, bit 4 + j that of column 8 j + 4 + c
  *
  * Floats: a column is 32 values, columns ascending. */
 enum panel_kind {
 	PANEL_4_0, /* f16 d[32]; nibbles biased by 8 */
 	PANEL_4_1, /* f16 d[32], m[32]; nibbles */
 	PANEL_4_K, /* super; u8 scale[32], min[32]; nibbles; d = d * scale, m = -dmin * min */
+	PANEL_5_0, /* f16 d[32]; fifths biased by 16 */
+	PANEL_5_1, /* f16 d[32], m[32]; fifths */
+	PANEL_5_K, /* super; u8 scale[32], min[32]; fifths */
 	PANEL_8_0, /* f16 d[32]; bytes biased by 128 */
-	PANEL_8_1, /* f16 d[32], m[32]; bytes */
-	PANEL_8_K, /* super; u8 scale[32], min[32]; bytes */
 	PANEL_8_S, /* f16 d[32]; s8 scale_lo[32], scale_hi[32], one for 16 columns; bytes biased by 128 */
 	PANEL_8_M, /* f16 d[32], m[32]; s8 scale_lo[32], scale_hi[32], min_lo[32], min_hi[32]; bytes */
 	PANEL_F32,

@@ -12,8 +12,8 @@ enum panel_kind panel_kind_of(enum weight_type type)
 	static const uint8_t kind[TYPE_COUNT] = {
 	    [TYPE_F32] = PANEL_F32,  [TYPE_F16] = PANEL_F16,  [TYPE_BF16] = PANEL_BF16,
 	    [TYPE_Q4_0] = PANEL_4_0, [TYPE_Q4_1] = PANEL_4_1, [TYPE_Q4_K] = PANEL_4_K,
-	    [TYPE_Q8_0] = PANEL_8_0, [TYPE_Q5_0] = PANEL_8_0, [TYPE_Q5_1] = PANEL_8_1,
-	    [TYPE_Q5_K] = PANEL_8_K, [TYPE_Q6_K] = PANEL_8_S, [TYPE_Q3_K] = PANEL_8_S,
+	    [TYPE_Q8_0] = PANEL_8_0, [TYPE_Q5_0] = PANEL_5_0, [TYPE_Q5_1] = PANEL_5_1,
+	    [TYPE_Q5_K] = PANEL_5_K, [TYPE_Q6_K] = PANEL_8_S, [TYPE_Q3_K] = PANEL_8_S,
 	    [TYPE_Q2_K] = PANEL_8_M,
 	};
 	return (enum panel_kind)kind[type];
@@ -43,6 +43,17 @@ static size_t nibble_place(uint32_t lane, uint32_t c)
 	return c / 8 * 64 + lane % 16 * 4 + c % 4;
 }
 
+/* Of the byte with a column's fifth bit, and the bit in it. */
+static size_t fifth_place(uint32_t lane, uint32_t c)
+{
+	return PANEL_FIFTHS + lane % 16 * 4 + c % 4;
+}
+
+static uint32_t fifth_bit(uint32_t c)
+{
+	return c / 8 + (c % 8 < 4 ? 0 : 4);
+}
+
 static void put_quants(enum panel_kind kind, const int8_t q[BLOCK_COLUMNS], uint32_t lane, uint8_t *quants)
 {
 	uint8_t *group = quants + lane / 16 * panel_group_bytes(kind);
@@ -52,10 +63,10 @@ static void put_quants(enum panel_kind kind, const int8_t q[BLOCK_COLUMNS], uint
 		uint32_t u = (uint32_t)(q[c] + bias);
 		if (!panel_has_nibbles(kind))
 			group[byte_place(lane, c)] = (uint8_t)u;
-		else if (c % 8 < 4)
-			group[nibble_place(lane, c)] = (uint8_t)u;
 		else
-			group[nibble_place(lane, c)] |= (uint8_t)(u << 4);
+			group[nibble_place(lane, c)] |= (uint8_t)((u & 15) << (c % 8 < 4 ? 0 : 4));
+		if (panel_has_fifths(kind))
+			group[fifth_place(lane, c)] |= (uint8_t)(u >> 4 << fifth_bit(c));
 	}
 }
 
@@ -161,6 +172,16 @@ int panel_pack(enum weight_type type, const void *raw, uint32_t rows, uint32_t k
 	return r;
 }
 
+static int get_quant(enum panel_kind kind, const uint8_t *group, uint32_t lane, uint32_t c)
+{
+	if (!panel_has_nibbles(kind))
+		return group[byte_place(lane, c)];
+	int u = group[nibble_place(lane, c)] >> (c % 8 < 4 ? 0 : 4) & 15;
+	if (panel_has_fifths(kind))
+		u |= (group[fifth_place(lane, c)] >> fifth_bit(c) & 1) << 4;
+	return u;
+}
+
 static void unpack_block(enum panel_kind kind, const uint8_t *panel, uint32_t lane, uint32_t b, float *ret)
 {
 	const uint8_t *header = panel + block_offset(kind, b);
@@ -179,9 +200,7 @@ static void unpack_block(enum panel_kind kind, const uint8_t *panel, uint32_t la
 		m = -(m * (float)header[PANEL_MIN + lane]);
 	}
 	for (uint32_t c = 0; c < BLOCK_COLUMNS; c++) {
-		int q = panel_has_nibbles(kind) ? group[nibble_place(lane, c)] >> (c % 8 < 4 ? 0 : 4) & 15
-						: group[byte_place(lane, c)];
-		q -= panel_bias(kind);
+		int q = get_quant(kind, group, lane, c) - panel_bias(kind);
 		if (panel_has_subscales(kind))
 			q *= sub[c / 16 * 32];
 		float min = kind == PANEL_8_M ? m * (float)sub[64 + c / 16 * 32] : m;

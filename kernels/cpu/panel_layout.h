@@ -11,6 +11,7 @@ enum {
 	PANEL_M = 64,    /* kinds with f16 minima */
 	PANEL_SCALE = 0, /* kinds with a super header */
 	PANEL_MIN = 32,
+	PANEL_FIFTHS = 256, /* of a group */
 	PANEL_8_S_SUB = 64, /* scale_lo, scale_hi */
 	PANEL_8_M_SUB = 128 /* scale_lo, scale_hi, min_lo, min_hi */
 };
@@ -19,17 +20,22 @@ enum {
 
 PANEL_INLINE bool panel_has_super(enum panel_kind kind)
 {
-	return kind == PANEL_4_K || kind == PANEL_8_K;
+	return kind == PANEL_4_K || kind == PANEL_5_K;
 }
 
 PANEL_INLINE bool panel_has_nibbles(enum panel_kind kind)
 {
-	return kind <= PANEL_4_K;
+	return kind <= PANEL_5_K;
+}
+
+PANEL_INLINE bool panel_has_fifths(enum panel_kind kind)
+{
+	return kind == PANEL_5_0 || kind == PANEL_5_1 || kind == PANEL_5_K;
 }
 
 PANEL_INLINE bool panel_has_min(enum panel_kind kind)
 {
-	return kind == PANEL_4_1 || kind == PANEL_8_1 || kind == PANEL_8_M || panel_has_super(kind);
+	return kind == PANEL_4_1 || kind == PANEL_5_1 || kind == PANEL_8_M || panel_has_super(kind);
 }
 
 /* Scales of 16 columns that enter the integer. */
@@ -41,20 +47,24 @@ PANEL_INLINE bool panel_has_subscales(enum panel_kind kind)
 /* What was added to each weight to make it unsigned. */
 PANEL_INLINE int panel_bias(enum panel_kind kind)
 {
-	return kind == PANEL_4_0 ? 8 : kind == PANEL_8_0 || kind == PANEL_8_S ? 128 : 0;
+	if (kind == PANEL_4_0 || kind == PANEL_5_0)
+		return kind == PANEL_4_0 ? 8 : 16;
+	return kind == PANEL_8_0 || kind == PANEL_8_S ? 128 : 0;
 }
 
 PANEL_INLINE size_t panel_header_bytes(enum panel_kind kind)
 {
 	if (kind == PANEL_8_M)
 		return 256;
-	return kind == PANEL_4_1 || kind == PANEL_8_1 || kind == PANEL_8_S ? 128 : 64;
+	return kind == PANEL_4_1 || kind == PANEL_5_1 || kind == PANEL_8_S ? 128 : 64;
 }
 
 /* Of quants of one group of 16 rows. */
 PANEL_INLINE size_t panel_group_bytes(enum panel_kind kind)
 {
-	return panel_has_nibbles(kind) ? 256 : 512;
+	if (!panel_has_nibbles(kind))
+		return 512;
+	return panel_has_fifths(kind) ? PANEL_FIFTHS + 64 : PANEL_FIFTHS;
 }
 
 PANEL_INLINE size_t panel_block_bytes(enum panel_kind kind)
