@@ -102,10 +102,11 @@ static void test_attack_fork(void **state)
 	stop();
 }
 
+enum { ECHOES = 20000 };
+
 /* The mean time of an echo, with or without a sleep word that is odd and new each time. */
 static uint64_t echo_ns(struct raw_client *client, bool fresh)
 {
-	enum { ECHOES = 20000 };
 	uint64_t before = clock_now();
 
 	for (uint32_t i = 0; i < ECHOES; i++) {
@@ -129,16 +130,21 @@ static uint64_t echo_ns(struct raw_client *client, bool fresh)
 static void test_attack_sleep_word(void **state)
 {
 	struct raw_client client;
-	uint64_t plain, fresh;
+	uint64_t plain, fresh, wakes;
 
 	(void)state;
 	test_daemon_init(&served);
 	start();
 	raw_open(&client, served.path);
 	plain = echo_ns(&client, false);
+	wakes = load_relaxed_u64(&front_counts(served.front)->wakes);
 	fresh = echo_ns(&client, true);
-	print_message("a new odd sleep word for each echo: %llu ns an echo instead of %llu\n",
-		      (unsigned long long)fresh, (unsigned long long)plain);
+	wakes = load_relaxed_u64(&front_counts(served.front)->wakes) - wakes;
+	print_message(
+	    "a new odd sleep word for each echo: %llu ns an echo instead of %llu, %llu wake-ups for %d "
+	    "words\n",
+	    (unsigned long long)fresh, (unsigned long long)plain, (unsigned long long)wakes, ECHOES);
+	assert_in_range(wakes, 1, ECHOES); /* a word is worth one byte at most, whatever it does */
 	raw_close(&client);
 	stop();
 }
