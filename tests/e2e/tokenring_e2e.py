@@ -229,7 +229,12 @@ class Daemon:
             time.sleep(0.02)
 
     def signal(self, number):
+        """After SIGSTOP: returns when every thread has stopped, which the sender of a signal need not wait for."""
         self.process.send_signal(number)
+        if number == signal.SIGSTOP:
+            eventually("every thread stops", lambda: all(
+                stat.read_text().rsplit(")", 1)[1].split()[0] in "TZ"
+                for stat in Path(f"/proc/{self.process.pid}/task").glob("*/stat")))
 
     def resources(self):
         """Open files, mappings and free huge pages: what must come back."""
