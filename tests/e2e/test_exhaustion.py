@@ -47,8 +47,8 @@ def be_served(socket):
 
 
 def files_and_mappings(daemon):
-    """Not the free huge pages, which other tests use meanwhile."""
-    return {name: n for name, n in daemon.resources().items() if name != "free huge pages"}
+    """Not the huge pages, which run out here."""
+    return {name: n for name, n in daemon.resources().items() if name != "KiB in huge pages"}
 
 
 def test_daemon_without_descriptors():

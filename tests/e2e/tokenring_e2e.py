@@ -237,11 +237,11 @@ class Daemon:
                 for stat in Path(f"/proc/{self.process.pid}/task").glob("*/stat")))
 
     def resources(self):
-        """Open files, mappings and free huge pages: what must come back."""
+        """Open files, mappings and huge pages of the daemon: what must come back. (How many pages are free depends on others.)"""
         proc = Path(f"/proc/{self.process.pid}")
-        huge = next(int(line.split()[1]) for line in open("/proc/meminfo") if line.startswith("HugePages_Free"))
+        huge = sum(int(line.split()[1]) for line in open(proc / "smaps_rollup") if "_Hugetlb:" in line)
         mapped = sum("memfd:" in line for line in open(proc / "maps"))
-        return {"files": len(os.listdir(proc / "fd")), "channel mappings": mapped, "free huge pages": huge}
+        return {"files": len(os.listdir(proc / "fd")), "channel mappings": mapped, "KiB in huge pages": huge}
 
 
 def model():
