@@ -218,6 +218,14 @@ def test_page():
     assert "| start to first token | under 150 ms, page cache warm | not measured |  |" in text
 
 
+def test_what_was_measured_later_is_not_missing():
+    gone = {"task": "missing", "engine": "ik", "what": "q4_1 prefill", "why": "aborted"}
+    measured = record("q4_1", "prefill", "ik", 5.0)
+    assert list(peer_page.still_missing([gone, measured])) == []
+    for other in ([measured, gone], [gone, record("q4_0", "prefill", "ik", 5.0)], [gone, record("q4_1", "prefill", "llama", 5.0)]):
+        assert list(peer_page.still_missing(other)) == ["- missing: ik, q4_1 prefill: aborted"], other
+
+
 for label, test in list(globals().items()):
     if label.startswith("test_"):
         test()

@@ -150,9 +150,9 @@ def words_of_verdict(verdict):
 
 HEAD = """# Kernels
 
-This page is written by `tools/performance --kernels`, never by hand. It is one run on one machine of `tokenring bench peer`:
-our daemon, with a client in another process, and the other engines take turns on the same file with as many threads
-each; figures are medians over the rounds, ratios medians over the pairs of a round. Slices that read as many bytes as a
+This page is written by `tools/performance --kernels`, never by hand, from `tokenring bench peer` on one machine: our daemon,
+with a client in another process, and the other engines take turns on the same file with as many threads each. What stands
+in one row ran in the same rounds; rows ran one after another, and of a row that ran again the last counts. Figures are medians over the rounds, ratios medians over the pairs of a round. Slices that read as many bytes as a
 token moves, or that only multiply, alternate with all of them: a share says how much of that an engine reached.
 Operations of a prompt are two for each weight outside the vocabulary and token. AMX is off in all of them.
 """
@@ -181,6 +181,16 @@ def last_of(records, task, key):
     return {record[key]: record for record in records if record["task"] == task}.values()
 
 
+def still_missing(records):
+    """What could not be measured, and was not measured later either."""
+    for at, record in enumerate(records):
+        if record["task"] != "missing":
+            continue
+        name = record["what"].split()[0]
+        if not any(later.get("rate") and later["engine"] == record["engine"] and later["format"] == name for later in records[at:]):
+            yield f"- missing: {record['engine']}, {record['what']}: {record['why']}"
+
+
 def model_section(model, records):
     figures = Figures(records)
     page = [f"\n## {model}\n", "Tokens a second, share of the floor; × how many times faster ours is.\n",
@@ -192,7 +202,7 @@ def model_section(model, records):
     page += [f"- {r['format']}: {r['bytes']:,} bytes, a token moves {r['decode_bytes']:,}; {words_of_census(r['census'])}"
              for r in last_of(records, "file", "format")]
     page += [f"- the daemon with {r['file']}: {r['what']}" for r in last_of(records, "pages", "file")]
-    page += dict.fromkeys(f"- missing: {r['engine']}, {r['what']}: {r['why']}" for r in records if r["task"] == "missing")
+    page += dict.fromkeys(still_missing(records))
     return page
 
 
