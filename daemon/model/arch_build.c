@@ -357,11 +357,22 @@ void arch_experts(struct arch_builder *b, enum tape_act act, uint16_t out, uint1
 	add_op(b, TAPE_EXPERTS, op);
 }
 
-void arch_logits(struct arch_builder *b, uint16_t in, uint16_t weight)
+void arch_output(struct arch_builder *b, uint16_t in, uint16_t embedding)
 {
+	bool tied = !arch_tensor(b, "output.weight");
+	uint16_t weight =
+	    tied ? embedding : arch_weight(b, "output.weight", 1, b->tape->vocab, b->tape->width);
 	struct tape_op op = make_op(TAPE_NONE, in, TAPE_NONE, weight);
 	op.u.logits.scale = 1.0f;
 	add_op(b, TAPE_LOGITS, op);
+}
+
+uint32_t arch_kv_heads(struct arch_builder *b, uint32_t heads)
+{
+	uint32_t kv_heads = arch_u32(b, "attention.head_count_kv", heads, 1, heads);
+	if (heads % kv_heads)
+		arch_fail(b, -EINVAL, "%u query heads are no multiple of %u key heads", heads, kv_heads);
+	return kv_heads;
 }
 
 uint32_t arch_vocabulary(struct arch_builder *b, uint32_t width)
@@ -384,5 +395,7 @@ uint32_t arch_vocabulary(struct arch_builder *b, uint32_t width)
 		arch_fail(b, -EINVAL,
 			  "the tokenizer has %" PRIu64 " tokens, but the embedding %" PRIu64 " rows",
 			  tokens.n, rows);
+	b->tape->vocab = (uint32_t)rows;
+	b->tape->width = width;
 	return (uint32_t)rows;
 }

@@ -67,9 +67,13 @@ void arch_attention(struct arch_builder *, uint16_t out, const uint16_t qkv[3], 
 /* Softmax over all experts, the best `used` renormalised; weights: gate, up, down. */
 void arch_experts(struct arch_builder *, enum tape_act, uint16_t out, uint16_t in, uint16_t route,
 		  uint16_t router, const uint16_t weights[3], uint32_t experts, uint32_t used);
-void arch_logits(struct arch_builder *, uint16_t in, uint16_t weight);
+/* Logits by output.weight, or by the embedding if the file has none. */
+void arch_output(struct arch_builder *, uint16_t in, uint16_t embedding);
 
-/* The sizes of the vocabulary, from the embedding's rows; checks them against what the tokenizer lists. */
+/* Of keys and values; as many as query heads if the file does not say. */
+uint32_t arch_kv_heads(struct arch_builder *, uint32_t heads);
+/* The size of the vocabulary, from the embedding's rows; checks it against what the tokenizer lists. Gives
+ * the tape both sizes. */
 uint32_t arch_vocabulary(struct arch_builder *, uint32_t width);
 
 /* RoPE frequencies, one a pair, in f64 rounded to f32: base, then the file's scaling keys and

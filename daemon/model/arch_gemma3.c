@@ -27,7 +27,7 @@ static void read_shape(struct arch_builder *b, struct gemma3 *m)
 	m->ffn = arch_need_u32(b, "feed_forward_length", 1, 1u << 20);
 	m->window = arch_need_u32(b, "attention.sliding_window", 1, 1u << 24);
 	m->heads = arch_need_u32(b, "attention.head_count", 1, 1u << 12);
-	m->kv_heads = arch_u32(b, "attention.head_count_kv", m->heads, 1, m->heads);
+	m->kv_heads = arch_kv_heads(b, m->heads);
 	m->dk = arch_need_u32(b, "attention.key_length", 2, 1u << 12);
 	m->eps = arch_need_f32(b, "attention.layer_norm_rms_epsilon", 0, 1);
 	arch_only_u32(b, "attention.value_length", m->dk);
@@ -35,12 +35,7 @@ static void read_shape(struct arch_builder *b, struct gemma3 *m)
 	arch_only_f32(b, "attn_logit_softcapping", 0);
 	arch_only_f32(b, "final_logit_softcapping", 0);
 	arch_only_u32(b, "attention.sliding_window_pattern", PATTERN);
-	if (m->heads % m->kv_heads)
-		arch_fail(b, -EINVAL, "%u query heads are no multiple of %u key heads", m->heads,
-			  m->kv_heads);
 	m->vocab = arch_vocabulary(b, m->width);
-	b->tape->vocab = m->vocab;
-	b->tape->width = m->width;
 }
 
 static void read_attention(struct arch_builder *b, struct gemma3 *m)
@@ -125,8 +120,7 @@ static void output(struct arch_builder *b, const struct gemma3 *m, uint16_t embe
 {
 	uint16_t y = arch_buffer(b, ROW_OUTPUT, m->width);
 	norm(b, m, y, m->x, "output_norm.weight");
-	bool tied = !arch_tensor(b, "output.weight");
-	arch_logits(b, y, tied ? embedding : arch_weight(b, "output.weight", 1, m->vocab, m->width));
+	arch_output(b, y, embedding);
 }
 
 int arch_gemma3_build(const struct arch_source *source, struct tape *tape, char *why, size_t why_bytes)

@@ -25,8 +25,6 @@ static void read_shape(struct arch_builder *b, struct gpt2 *m)
 	if (m->width % m->heads)
 		arch_fail(b, -EINVAL, "%u columns do not make %u heads", m->width, m->heads);
 	m->vocab = arch_vocabulary(b, m->width);
-	b->tape->vocab = m->vocab;
-	b->tape->width = m->width;
 }
 
 static void make_buffers(struct arch_builder *b, struct gpt2 *m)
@@ -78,8 +76,7 @@ static void output(struct arch_builder *b, const struct gpt2 *m, uint16_t embedd
 {
 	uint16_t y = arch_buffer(b, ROW_OUTPUT, m->width);
 	norm(b, m, y, "output_norm.weight", "output_norm.bias");
-	bool tied = !arch_tensor(b, "output.weight");
-	arch_logits(b, y, tied ? embedding : arch_weight(b, "output.weight", 1, m->vocab, m->width));
+	arch_output(b, y, embedding);
 }
 
 int arch_gpt2_build(const struct arch_source *source, struct tape *tape, char *why, size_t why_bytes)

@@ -21,21 +21,16 @@ static void read_shape(struct arch_builder *b, struct llama *m)
 	m->width = arch_need_u32(b, "embedding_length", 1, 1u << 18);
 	m->ffn = arch_need_u32(b, "feed_forward_length", 1, 1u << 20);
 	m->heads = arch_need_u32(b, "attention.head_count", 1, 1u << 12);
-	m->kv_heads = arch_u32(b, "attention.head_count_kv", m->heads, 1, m->heads);
+	m->kv_heads = arch_kv_heads(b, m->heads);
 	m->dk = arch_u32(b, "attention.key_length", m->width / m->heads, 1, 1u << 12);
 	m->dv = arch_u32(b, "attention.value_length", m->width / m->heads, 1, 1u << 12);
 	m->rope_dims = arch_u32(b, "rope.dimension_count", m->dk, 2, m->dk);
 	m->experts = arch_u32(b, "expert_count", 0, 0, 4096);
 	m->used = m->experts ? arch_need_u32(b, "expert_used_count", 1, m->experts) : 0;
 	m->eps = arch_need_f32(b, "attention.layer_norm_rms_epsilon", 0, 1);
-	if (m->heads % m->kv_heads)
-		arch_fail(b, -EINVAL, "%u query heads are no multiple of %u key heads", m->heads,
-			  m->kv_heads);
 	if (m->dk == 0 || m->dv == 0)
 		arch_fail(b, -EINVAL, "%u columns are too few for %u heads", m->width, m->heads);
 	m->vocab = arch_vocabulary(b, m->width);
-	b->tape->vocab = m->vocab;
-	b->tape->width = m->width;
 }
 
 /* What relatives of Llama add under this name and the tape does not express. */
@@ -135,8 +130,7 @@ static void output(struct arch_builder *b, const struct llama *m, uint16_t embed
 {
 	uint16_t y = arch_buffer(b, ROW_OUTPUT, m->width);
 	arch_norm(b, y, m->x, arch_weight(b, "output_norm.weight", 1, 1, m->width), m->eps, 1);
-	bool tied = !arch_tensor(b, "output.weight");
-	arch_logits(b, y, tied ? embedding : arch_weight(b, "output.weight", 1, m->vocab, m->width));
+	arch_output(b, y, embedding);
 }
 
 int arch_llama_build(const struct arch_source *source, struct tape *tape, char *why, size_t why_bytes)

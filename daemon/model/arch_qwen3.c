@@ -22,7 +22,7 @@ static void read_shape(struct arch_builder *b, struct qwen *m)
 	m->width = arch_need_u32(b, "embedding_length", 1, 1u << 18);
 	m->ffn = arch_need_u32(b, "feed_forward_length", 1, 1u << 20);
 	m->heads = arch_need_u32(b, "attention.head_count", 1, 1u << 12);
-	m->kv_heads = arch_u32(b, "attention.head_count_kv", m->heads, 1, m->heads);
+	m->kv_heads = arch_kv_heads(b, m->heads);
 	m->dk = arch_u32(b, "attention.key_length", m->width / m->heads, 2, 1u << 12);
 	m->eps = arch_need_f32(b, "attention.layer_norm_rms_epsilon", 0, 1);
 	arch_only_u32(b, "attention.value_length", m->dk);
@@ -31,12 +31,7 @@ static void read_shape(struct arch_builder *b, struct qwen *m)
 	arch_only_u32(b, "expert_count", 0);
 	arch_only_u32(b, "pooling_type", 0);
 	arch_only_true(b, "attention.causal");
-	if (m->heads % m->kv_heads)
-		arch_fail(b, -EINVAL, "%u query heads are no multiple of %u key heads", m->heads,
-			  m->kv_heads);
 	m->vocab = arch_vocabulary(b, m->width);
-	b->tape->vocab = m->vocab;
-	b->tape->width = m->width;
 }
 
 static void read_rope(struct arch_builder *b, struct qwen *m)
@@ -113,8 +108,7 @@ static void output(struct arch_builder *b, const struct qwen *m, uint16_t embedd
 {
 	uint16_t y = arch_buffer(b, ROW_OUTPUT, m->width);
 	norm(b, m, y, m->x, "output_norm.weight");
-	bool tied = !arch_tensor(b, "output.weight");
-	arch_logits(b, y, tied ? embedding : arch_weight(b, "output.weight", 1, m->vocab, m->width));
+	arch_output(b, y, embedding);
 }
 
 static int build(struct arch_builder *b, struct qwen *m)

@@ -224,9 +224,9 @@ static void attend_part_tile(const struct attention *a, uint32_t row, uint32_t k
 	struct attention_query *query =
 	    a->program->private[a->self->index].queries + (size_t)kv_head * a->heads_per_kv;
 
+	source.ahead = attention_tile(&next, next_at);
 	for (uint32_t i = 0, n; i < a->heads_per_kv; i += n) {
 		n = a->heads_per_kv - i < QUERY_ROWS ? a->heads_per_kv - i : QUERY_ROWS;
-		source.ahead = attention_tile(&next, next_at);
 		a->program->isa->attend(&source, query + i, n, at, at + TAPE_KV_BLOCK);
 	}
 }

@@ -47,7 +47,7 @@ compare() { # NAME FILE
 
 compare Q4_1 "$smollm2"
 for type in Q4_0 Q8_0 Q4_K_M BF16; do
-	"$python" llama_requantise.py "$smollm2" "$scratch/model.gguf" $type || exit 1
+	"$python" ../../tools/bench/llama_quantize.py "$smollm2" "$scratch/model.gguf" "${type,,}" || exit 1
 	compare $type "$scratch/model.gguf"
 done
 [ -f "$gemma3" ] && compare gemma3 "$gemma3"
