@@ -195,7 +195,8 @@ static int choose_limits(struct load *load)
 		limits->context = smaller((uint64_t)config->max_context_tokens, model->tape->context);
 	if (limits->sequences > limits->rows)
 		limits->sequences = limits->rows;
-	limits->outputs =
+	limits->outputs = limits->rows;
+	limits->logits =
 	    smaller((uint64_t)limits->sequences + 16, limits->rows); /* 16: scored rows beside them */
 	error = choose_blocks(load);
 	if (!error)

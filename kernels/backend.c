@@ -41,10 +41,21 @@ const char *backend_numerics(const struct backend *backend)
 	return backend->ops->numerics(backend);
 }
 
+static struct tape_limits full_limits(const struct tape_limits *limits)
+{
+	struct tape_limits full = *limits;
+
+	if (!full.logits)
+		full.logits = full.outputs;
+	return full;
+}
+
 int program_measure(struct backend *backend, const struct tape *tape, const struct tape_limits *limits,
 		    struct program_bytes *ret)
 {
-	return backend->ops->measure(backend, tape, limits, ret);
+	struct tape_limits full = full_limits(limits);
+
+	return backend->ops->measure(backend, tape, &full, ret);
 }
 
 static int check_limits(const struct tape *tape, const struct tape_limits *limits, char *why,
@@ -56,6 +67,8 @@ static int check_limits(const struct tape *tape, const struct tape_limits *limit
 		fault = "rows, sequences, outputs or context is 0";
 	else if (limits->sequences > limits->rows || limits->outputs > limits->rows)
 		fault = "there are more sequences or outputs than rows";
+	else if (limits->logits > limits->outputs)
+		fault = "there are more rows of logits than outputs";
 	else if (limits->context > tape->context)
 		fault = "the context is longer than the model's";
 	for (uint32_t g = 0; g < tape->n_groups && !fault; g++)
@@ -70,11 +83,12 @@ static int check_limits(const struct tape *tape, const struct tape_limits *limit
 int program_compile(struct backend *backend, const struct tape *tape, const struct tape_limits *limits,
 		    struct program **ret, char *why, size_t why_bytes)
 {
+	struct tape_limits full = full_limits(limits);
 	int err = tape_check(tape, why, why_bytes);
 
 	if (!err)
-		err = check_limits(tape, limits, why, why_bytes);
-	return err ? err : backend->ops->compile(backend, tape, limits, ret, why, why_bytes);
+		err = check_limits(tape, &full, why, why_bytes);
+	return err ? err : backend->ops->compile(backend, tape, &full, ret, why, why_bytes);
 }
 
 void program_close(struct program *program)
@@ -119,6 +133,29 @@ static int check_sequence(const struct program *program, const struct batch *bat
 	return 0;
 }
 
+static int check_chosen(const struct program *program, const struct batch_output *output)
+{
+	for (uint32_t i = 0; i < output->n_chosen; i++)
+		if (output->chosen[i] >= program->tape->vocab)
+			return -EINVAL;
+	return output->n_chosen ? 0 : -EINVAL;
+}
+
+static int check_outputs(const struct program *program, const struct batch *batch)
+{
+	uint32_t logits = 0;
+
+	for (uint32_t o = 0; o < batch->outputs; o++) {
+		enum output_want want = batch_want(batch, o);
+		if (batch->output_row[o] >= batch->rows || want > OUTPUT_HIDDEN)
+			return -EINVAL;
+		if (want == OUTPUT_CHOSEN && check_chosen(program, &batch->output[o]) < 0)
+			return -EINVAL;
+		logits += batch_wants_logits(batch, o);
+	}
+	return logits <= program->limits.logits ? 0 : -EINVAL;
+}
+
 static int check_batch(const struct program *program, const struct batch *batch)
 {
 	const struct tape_limits *limits = &program->limits;
@@ -132,10 +169,7 @@ static int check_batch(const struct program *program, const struct batch *batch)
 			return -EINVAL;
 		rows += batch->seq[s].rows;
 	}
-	for (uint32_t o = 0; o < batch->outputs; o++)
-		if (batch->output_row[o] >= batch->rows)
-			return -EINVAL;
-	return rows == batch->rows ? 0 : -EINVAL;
+	return rows == batch->rows ? check_outputs(program, batch) : -EINVAL;
 }
 
 int program_step(struct program *program, const struct batch *batch)
@@ -148,6 +182,16 @@ int program_step(struct program *program, const struct batch *batch)
 const float *program_logits(const struct program *program)
 {
 	return program->ops->logits(program);
+}
+
+const struct output_best *program_best(const struct program *program)
+{
+	return program->ops->best(program);
+}
+
+const float *program_hidden(const struct program *program, uint32_t output)
+{
+	return program->ops->hidden(program, output);
 }
 
 const uint8_t *program_faults(const struct program *program)

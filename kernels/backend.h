@@ -58,6 +58,7 @@ struct tape_limits {
 	uint32_t rows;                    /* tokens a step */
 	uint32_t sequences;               /* a step */
 	uint32_t outputs;                 /* output rows a step */
+	uint32_t logits;                  /* of those, rows that want logits; 0: all may */
 	uint32_t context;                 /* positions below it */
 	uint32_t blocks[TAPE_GROUPS_MAX]; /* KV blocks of a group, the null block 0 included */
 	enum weight_type kv_type;         /* TYPE_F16; ref-f32: TYPE_F32 */
@@ -90,6 +91,20 @@ struct batch_sequence {
 	uint32_t adapter, state;  /* 0 */
 };
 
+/* What is wanted of an output row. */
+enum output_want {
+	OUTPUT_LOGITS, /* the logits of the whole vocabulary: program_logits */
+	OUTPUT_CHOSEN, /* those of chosen ids alone: program_logits, where the others are undefined */
+	OUTPUT_BEST,   /* the id of the largest logit: program_best */
+	OUTPUT_HIDDEN, /* no logits, but what they are made of: program_hidden */
+};
+
+struct batch_output {
+	uint8_t want;           /* enum output_want */
+	uint32_t n_chosen;      /* CHOSEN: 1 at least */
+	const uint32_t *chosen; /* (n_chosen) ids below the vocabulary, in any order */
+};
+
 struct batch {
 	uint32_t rows, sequences, outputs;
 	const uint32_t *token;            /* (rows) */
@@ -100,18 +115,45 @@ struct batch {
 	 * 32). */
 	const uint32_t *table[TAPE_GROUPS_MAX];
 	uint32_t table_stride;
-	const uint32_t *output_row; /* (outputs) rows, ascending */
+	const uint32_t *output_row;        /* (outputs) rows, ascending */
+	const struct batch_output *output; /* (outputs) NULL: all want LOGITS */
 };
+
+static inline enum output_want batch_want(const struct batch *batch, uint32_t output)
+{
+	return batch->output ? (enum output_want)batch->output[output].want : OUTPUT_LOGITS;
+}
+
+/* Whether it has a row of program_logits. */
+static inline bool batch_wants_logits(const struct batch *batch, uint32_t output)
+{
+	return batch_want(batch, output) <= OUTPUT_CHOSEN;
+}
 
 enum step_result { STEP_DONE = 0, STEP_WANT_WEIGHTS = 1 };
 
-/* Runs the batch. On STEP_DONE the logits of all output rows are in program_logits, and program_faults says
- * which rows met a value that is not finite or a KV value too large for its type (such a row's results are
- * undefined; no other row's are). Returns enum step_result or -EINVAL when the batch exceeds the limits. */
+/* Runs the batch. On STEP_DONE what the output rows want is in program_logits, program_best and
+ * program_hidden, and program_faults says which rows met a value that is not finite (a logit that nobody
+ * wants counts for BEST, not for CHOSEN) or a KV value too large for its type (such a row's results are
+ * undefined; no other row's are). What one row wants changes no bit of another. Returns enum step_result or
+ * -EINVAL when the batch exceeds the limits. */
 int program_step(struct program *, const struct batch *);
 
-/* (outputs, vocab) f32, valid until the next step. */
+/* (rows, vocab) f32, a row for each output that wants LOGITS or CHOSEN, in their order; valid until the next
+ * step. */
 const float *program_logits(const struct program *);
+
+/* The largest logit; of equal ones (zeros of either sign are) that of the lowest id. */
+struct output_best {
+	uint32_t id;
+	float value;
+};
+
+/* (outputs) of those that want BEST; valid until the next step. */
+const struct output_best *program_best(const struct program *);
+
+/* What LOGITS reads of an output that wants HIDDEN: (width of the tape) f32; valid until the next step. */
+const float *program_hidden(const struct program *, uint32_t output);
 /* (rows) 0 or 1, valid until the next step. */
 const uint8_t *program_faults(const struct program *);
 

@@ -14,7 +14,7 @@ struct backend_ops {
 	const char *(*numerics)(const struct backend *);
 	int (*measure)(struct backend *, const struct tape *, const struct tape_limits *,
 		       struct program_bytes *ret);
-	/* The tape has passed tape_check, the limits backend_limits_check. */
+	/* The tape has passed tape_check, the limits check_limits; limits.logits is not 0. */
 	int (*compile)(struct backend *, const struct tape *, const struct tape_limits *,
 		       struct program **ret, char *why, size_t why_bytes);
 	void (*close_program)(struct program *);
@@ -23,6 +23,8 @@ struct backend_ops {
 	/* The batch has passed the limits. */
 	int (*step)(struct program *, const struct batch *);
 	const float *(*logits)(const struct program *);
+	const struct output_best *(*best)(const struct program *);
+	const float *(*hidden)(const struct program *, uint32_t output);
 	const uint8_t *(*faults)(const struct program *);
 	/* from == UINT32_MAX: zeros. */
 	void (*fill_block)(struct program *, uint32_t group, uint32_t from, uint32_t to);

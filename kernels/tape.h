@@ -160,7 +160,7 @@ struct tape {
 	struct tape_table *tables;
 	struct tape_group groups[TAPE_GROUPS_MAX];
 	uint32_t vocab, context; /* token ids below vocab; positions below context */
-	uint32_t width;          /* of the residual stream, for reports */
+	uint32_t width;          /* of the residual stream, and of what LOGITS reads */
 };
 
 /* ---- building (tape.c); each returns the index or -ENOMEM; -EOVERFLOW past 65,534 entries ---- */

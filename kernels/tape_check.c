@@ -420,6 +420,8 @@ static int check_logits(const struct check *c)
 	TRY(check_input(c, 0));
 	TRY(check_rows(c, c->op->in[0], ROW_OUTPUT));
 	TRY(check_weight(c, c->op->weight, 1, c->tape->vocab, buffer_of(c, c->op->in[0])->width));
+	REQUIRE(c->tape->width == buffer_of(c, c->op->in[0])->width, "the tape's width is not %u",
+		buffer_of(c, c->op->in[0])->width);
 	REQUIRE(isfinite(c->op->u.logits.scale) && isfinite(c->op->u.logits.softcap) &&
 		    c->op->u.logits.softcap >= 0,
 		"scale or softcap is not finite");

@@ -208,7 +208,7 @@ static void look_at_new(struct engine *engine, uint32_t i)
 /* Brings the scheduler's view up to date; refuses what can never run. */
 static void refresh(struct engine *engine)
 {
-	uint32_t spare = engine->model.limits.outputs - engine->model.limits.sequences;
+	uint32_t spare = engine->model.limits.logits - engine->model.limits.sequences;
 
 	for (uint32_t i = engine->n_jobs; i-- > 0;) {
 		struct job *job = &engine->jobs[i];

@@ -29,10 +29,11 @@ struct engine_config {
 struct engine_model {
 	struct program
 	    *program; /* loaded; the engine's from now on, closed by the caller after engine_free */
-	const struct tape *tape;   /* outlives the engine */
-	struct tape_limits limits; /* of the program; rows >= sequences, outputs >= sequences */
-	uint32_t max_prompt;       /* tokens */
-	uint32_t n_eos;            /* end-of-generation ids; at most 32 */
+	const struct tape *tape; /* outlives the engine */
+	struct tape_limits
+	    limits;          /* of the program; rows >= sequences, outputs == rows, logits >= sequences */
+	uint32_t max_prompt; /* tokens */
+	uint32_t n_eos;      /* end-of-generation ids; at most 32 */
 	uint32_t eos[32];
 };
 

@@ -41,6 +41,8 @@ struct engine {
 
 	/* ---- the batch: arrays of the limits' sizes ---- */
 	uint32_t *token, *position, *row_sequence, *output_row;
+	struct batch_output *output;
+	uint32_t batch_logits; /* outputs so far that want logits */
 	struct batch_sequence *batch_sequences;
 	struct sequence **batch_owner;    /* (limits.sequences) */
 	uint32_t *table[TAPE_GROUPS_MAX]; /* (limits.sequences, stride) */

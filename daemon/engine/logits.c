@@ -28,6 +28,23 @@ static float max(const float *x, uint32_t n)
 	return not_a_number ? NAN : best;
 }
 
+/* Where the value lies among 64: the search for those is what a vectoriser understands. */
+static uint32_t find(const float *x, uint32_t n, float value)
+{
+	enum { TOGETHER = 64 };
+	uint32_t i = 0;
+
+	for (uint32_t any = 0; i + TOGETHER <= n; i += TOGETHER) {
+		for (uint32_t j = 0; j < TOGETHER; j++)
+			any |= x[i + j] == value;
+		if (any)
+			break;
+	}
+	while (i < n && x[i] != value)
+		i++;
+	return i;
+}
+
 static void divide(const float *x, float divisor, float *y, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
@@ -40,4 +57,4 @@ static void exponentials(const float *x, float shift, float *y, uint32_t n)
 		y[i] = contract_exp(x[i] - shift);
 }
 
-const struct logits_ops LOGITS_OPS = {.max = max, .divide = divide, .exp = exponentials};
+const struct logits_ops LOGITS_OPS = {.max = max, .find = find, .divide = divide, .exp = exponentials};

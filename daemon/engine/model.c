@@ -10,14 +10,14 @@ static int check(const struct engine_model *model, char *why, size_t why_bytes)
 {
 	const struct tape_limits *limits = &model->limits;
 
-	if (limits->rows >= limits->sequences && limits->outputs >= limits->sequences && limits->sequences &&
-	    limits->context && model->n_eos <= 32)
+	if (limits->rows >= limits->sequences && limits->outputs == limits->rows &&
+	    limits->logits >= limits->sequences && limits->sequences && limits->context && model->n_eos <= 32)
 		return 0;
 	snprintf(
 	    why, why_bytes,
-	    "a step of %u tokens and %u outputs cannot hold %u sequences; raise max_batch_tokens or lower "
-	    "max_batch_sequences",
-	    limits->rows, limits->outputs, limits->sequences);
+	    "a step of %u tokens and %u rows of logits cannot hold %u sequences; raise max_batch_tokens or "
+	    "lower max_batch_sequences",
+	    limits->rows, limits->logits, limits->sequences);
 	return -EINVAL;
 }
 
@@ -29,6 +29,7 @@ static int allocate_batch(struct engine *engine)
 	engine->position = calloc(limits->rows, sizeof(uint32_t));
 	engine->row_sequence = calloc(limits->rows, sizeof(uint32_t));
 	engine->output_row = calloc(limits->outputs, sizeof(uint32_t));
+	engine->output = calloc(limits->outputs, sizeof(*engine->output));
 	engine->batch_sequences = calloc(limits->sequences, sizeof(*engine->batch_sequences));
 	engine->batch_owner = calloc(limits->sequences, sizeof(struct sequence *));
 	for (uint32_t g = 0; g < engine->model.tape->n_groups; g++) {
@@ -37,7 +38,7 @@ static int allocate_batch(struct engine *engine)
 			return -ENOMEM;
 	}
 	return engine->token && engine->position && engine->row_sequence && engine->output_row &&
-		       engine->batch_sequences && engine->batch_owner
+		       engine->output && engine->batch_sequences && engine->batch_owner
 		   ? 0
 		   : -ENOMEM;
 }
@@ -117,6 +118,7 @@ void engine_free_model(struct engine *engine)
 	free(engine->position);
 	free(engine->row_sequence);
 	free(engine->output_row);
+	free(engine->output);
 	free(engine->batch_sequences);
 	free(engine->batch_owner);
 }
@@ -155,13 +157,15 @@ static bool shape(const struct tape_limits *limits, uint32_t i, uint32_t *ret_se
 	}
 }
 
-/* `sequences` sequences of `rows` tokens 0; keys and values go to the null block, which nobody reads. */
+/* `sequences` sequences of `rows` tokens 0; keys and values go to the null block, which nobody reads. Single
+ * rows want what most do, prompts all logits. */
 static void fill(struct engine *engine, struct batch *batch, uint32_t sequences, uint32_t rows)
 {
 	for (uint32_t s = 0; s < sequences; s++) {
 		engine->batch_sequences[s] =
 		    (struct batch_sequence){.first_row = s * rows, .rows = rows, .kv_len = rows};
 		engine->output_row[s] = s * rows + rows - 1;
+		engine->output[s] = (struct batch_output){.want = rows == 1 ? OUTPUT_BEST : OUTPUT_LOGITS};
 		for (uint32_t r = 0; r < rows; r++) {
 			engine->token[s * rows + r] = 0;
 			engine->position[s * rows + r] = r;
@@ -178,6 +182,7 @@ static void fill(struct engine *engine, struct batch *batch, uint32_t sequences,
 	    .seq = engine->batch_sequences,
 	    .table_stride = engine->stride,
 	    .output_row = engine->output_row,
+	    .output = engine->output,
 	};
 	for (uint32_t g = 0; g < engine->model.tape->n_groups; g++)
 		batch->table[g] = engine->table[g];

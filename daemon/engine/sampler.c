@@ -79,6 +79,11 @@ static bool is_plain(const struct request *request)
 	return request->sampling.penalty == 1.0f && !request->n_bias && !request->n_allowed;
 }
 
+bool sampler_takes_best(const struct request *request)
+{
+	return request->sampling.temperature == 0.0f && is_plain(request);
+}
+
 /* The logits after penalty, bias and allowed set: the raw ones if none of these is asked. */
 static const float *adjust(struct sampler *sampler, const struct request *request, const float *logits,
 			   const uint32_t *context, uint32_t n_context)
@@ -94,15 +99,6 @@ static const float *adjust(struct sampler *sampler, const struct request *reques
 	if (request->n_allowed)
 		allow_only(sampler->x, sampler->vocab, request->allowed, request->n_allowed);
 	return sampler->x;
-}
-
-static uint32_t find(const float *x, float value)
-{
-	uint32_t i = 0;
-
-	while (x[i] != value)
-		i++;
-	return i;
 }
 
 /* ---- ranking: by (value descending, id ascending) ---- */
@@ -247,7 +243,7 @@ int sampler_draw(struct sampler *sampler, const struct request *request, const f
 		return -EDOM;
 	breathe(sampler);
 	if (sampling->temperature == 0.0f) {
-		*ret_token = find(x, max);
+		*ret_token = sampler->ops->find(x, sampler->vocab, max);
 		return 0;
 	}
 	sampler->ops->divide(x, sampling->temperature, sampler->x, sampler->vocab);

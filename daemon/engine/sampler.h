@@ -14,6 +14,8 @@
 #ifndef TOKENRING_DAEMON_ENGINE_SAMPLER_H
 #define TOKENRING_DAEMON_ENGINE_SAMPLER_H
 
+#include <stdbool.h>
+
 #include "daemon/engine/logits.h"
 #include "daemon/engine/request.h"
 
@@ -41,6 +43,11 @@ struct log_sum {
 /* -ENOMEM. */
 int sampler_init(struct sampler *, uint32_t vocab, void (*poll)(void *), void *poll_data);
 void sampler_free(struct sampler *);
+
+/* Whether the token that sampler_draw would give is that of the largest logit as it is, ties to the lowest
+ * id.
+ */
+bool sampler_takes_best(const struct request *);
 
 /* Draws the token at position n_context. logits: (vocab); context: (n_context), all below vocab. Uses
  * sampling, bias and allowed of the request. -EDOM: no finite logit is left, or one is NaN. */

@@ -60,6 +60,17 @@ bool sequence_all_rows_output(const struct sequence *sequence)
 	return sequence->request->op == WIRE_OP_SCORE && sequence->n_tokens > sequence->request->n_tokens;
 }
 
+struct batch_output sequence_wants(const struct sequence *sequence)
+{
+	const struct request *request = sequence->request;
+
+	if (wants_logits(request))
+		return (struct batch_output){OUTPUT_CHOSEN, request->n_candidates, request->candidates};
+	if (request->op == WIRE_OP_GENERATE && sampler_takes_best(request) && !request->logprobs)
+		return (struct batch_output){.want = OUTPUT_BEST};
+	return (struct batch_output){.want = OUTPUT_LOGITS};
+}
+
 /* ---- the reply area: the client's memory, written within reply_cap and never read ---- */
 
 static void put_record(struct sequence *sequence, uint32_t index, struct wire_scored record)
@@ -180,12 +191,12 @@ static struct sequence_result advance_score(struct sequence *sequence, struct sa
 		sequence->scored += request->continuation_lengths[sequence->continuation++];
 	} else if (sequence_pending(sequence)) {
 		return (struct sequence_result){0};
-	} else if (sampler_log_sum(sampler, logits, &sum)) {
-		return not_a_number;
 	} else if (request->n_candidates) {
 		score_candidates(sequence, logits);
 		put_header(sequence);
 		return done;
+	} else if (sampler_log_sum(sampler, logits, &sum)) {
+		return not_a_number;
 	} else {
 		score_first_tokens(sequence, logits, &sum);
 	}
@@ -227,16 +238,28 @@ static bool contains(const uint32_t *ids, uint32_t n, uint32_t id)
 	return false;
 }
 
+static int draw(const struct sequence *sequence, struct sampler *sampler,
+		const struct sequence_outputs *outputs, uint32_t *ret_token)
+{
+	if (sequence_wants(sequence).want == OUTPUT_BEST) {
+		*ret_token = outputs->best->id;
+		return 0;
+	}
+	return sampler_draw(sampler, sequence->request, outputs->logits, sequence->tokens, sequence->n_tokens,
+			    ret_token);
+}
+
 static struct sequence_result advance_generate(struct sequence *sequence, struct sampler *sampler,
-					       const float *logits, const uint32_t *eos, uint32_t n_eos)
+					       const struct sequence_outputs *outputs, const uint32_t *eos,
+					       uint32_t n_eos)
 {
 	const struct request *request = sequence->request;
 	struct sequence_result result = {0};
 
 	if (sequence_pending(sequence))
 		return result;
-	if (sampler_draw(sampler, request, logits, sequence->tokens, sequence->n_tokens, &result.token) ||
-	    put_log_probabilities(sequence, sampler, logits, result.token))
+	if (draw(sequence, sampler, outputs, &result.token) ||
+	    put_log_probabilities(sequence, sampler, outputs->logits, result.token))
 		return not_a_number;
 	result.has_token = true;
 	sequence->generated++;
@@ -252,10 +275,11 @@ static struct sequence_result advance_generate(struct sequence *sequence, struct
 }
 
 struct sequence_result sequence_advance(struct sequence *sequence, struct sampler *sampler,
-					const float *logits, const uint32_t *eos, uint32_t n_eos)
+					const struct sequence_outputs *outputs, const uint32_t *eos,
+					uint32_t n_eos)
 {
 	sequence->computed += sequence->rows;
 	if (sequence->request->op == WIRE_OP_SCORE)
-		return advance_score(sequence, sampler, logits);
-	return advance_generate(sequence, sampler, logits, eos, n_eos);
+		return advance_score(sequence, sampler, outputs->logits);
+	return advance_generate(sequence, sampler, outputs, eos, n_eos);
 }

@@ -10,7 +10,7 @@
 
 #include "daemon/engine/kv.h"
 #include "daemon/engine/sampler.h"
-#include "kernels/tape.h"
+#include "kernels/backend.h"
 
 struct sequence {
 	struct request *request; /* NULL: the slot is free */
@@ -24,6 +24,13 @@ struct sequence {
 	struct kv_table table[TAPE_GROUPS_MAX];
 	/* ---- its part of the step that runs ---- */
 	uint32_t first_row, rows, first_output, outputs;
+	uint32_t first_logits; /* row of program_logits of its first output, if those want logits */
+};
+
+/* What a step computed for the outputs of a sequence: what they want. */
+struct sequence_outputs {
+	const float *logits;            /* (outputs, vocab) */
+	const struct output_best *best; /* (outputs) */
 };
 
 /* What became of a sequence after a step. */
@@ -48,9 +55,12 @@ uint32_t sequence_pending(const struct sequence *);
 /* Whether every row gives an output (a continuation), not only the last of all. */
 bool sequence_all_rows_output(const struct sequence *);
 
-/* Takes the logits of its outputs, (outputs, vocab), after a step of `rows` rows; draws or scores, writes
- * records. eos: (n_eos) the model's end-of-generation ids. */
-struct sequence_result sequence_advance(struct sequence *, struct sampler *, const float *logits,
+/* What its outputs want of the next step. */
+struct batch_output sequence_wants(const struct sequence *);
+
+/* Takes its outputs after a step of `rows` rows; draws or scores, writes records. eos: (n_eos) the model's
+ * end-of-generation ids. */
+struct sequence_result sequence_advance(struct sequence *, struct sampler *, const struct sequence_outputs *,
 					const uint32_t *eos, uint32_t n_eos);
 
 /* Bytes written to the reply area so far. */

@@ -10,18 +10,23 @@ static void add_rows(struct engine *engine, struct batch *batch, struct sequence
 {
 	bool all = sequence_all_rows_output(sequence);
 	bool last = rows == sequence_pending(sequence);
+	struct batch_output wants = sequence_wants(sequence);
 
 	sequence->first_row = batch->rows;
 	sequence->rows = rows;
 	sequence->first_output = batch->outputs;
+	sequence->first_logits = engine->batch_logits;
 	for (uint32_t r = 0; r < rows; r++) {
 		uint32_t row = batch->rows++;
 
 		engine->token[row] = sequence->tokens[sequence->computed + r];
 		engine->position[row] = sequence->computed + r;
 		engine->row_sequence[row] = batch->sequences;
-		if (all || (last && r == rows - 1))
+		if (all || (last && r == rows - 1)) {
+			engine->output[batch->outputs] = wants;
+			engine->batch_logits += batch_wants_logits(batch, batch->outputs);
 			engine->output_row[batch->outputs++] = row;
+		}
 	}
 	sequence->outputs = batch->outputs - sequence->first_output;
 }
@@ -53,8 +58,10 @@ static struct batch build(struct engine *engine)
 	    .seq = engine->batch_sequences,
 	    .table_stride = engine->stride,
 	    .output_row = engine->output_row,
+	    .output = engine->output,
 	};
 
+	engine->batch_logits = 0;
 	for (uint32_t g = 0; g < engine->model.tape->n_groups; g++)
 		batch.table[g] = engine->table[g];
 	for (uint32_t i = 0; i < engine->n_jobs; i++)
@@ -106,7 +113,10 @@ static const struct sequence_result step_failed = {
 static void advance(struct engine *engine, struct sequence *sequence, int done)
 {
 	const struct engine_model *model = &engine->model;
-	const float *logits = program_logits(model->program);
+	struct sequence_outputs outputs = {
+	    .logits = program_logits(model->program) + (size_t)sequence->first_logits * model->tape->vocab,
+	    .best = program_best(model->program) + sequence->first_output,
+	};
 	struct sequence_result result;
 
 	if (sequence->computed < sequence->request->n_tokens)
@@ -116,9 +126,7 @@ static void advance(struct engine *engine, struct sequence *sequence, int done)
 	else if (has_fault(engine, sequence))
 		result = numeric_fault;
 	else
-		result = sequence_advance(sequence, &engine->sampler,
-					  logits + (size_t)sequence->first_output * model->tape->vocab,
-					  model->eos, model->n_eos);
+		result = sequence_advance(sequence, &engine->sampler, &outputs, model->eos, model->n_eos);
 	answer(engine, sequence, &result);
 }
 

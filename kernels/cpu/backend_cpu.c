@@ -68,6 +68,8 @@ const struct backend_ops backend_cpu_ops = {
     .load = cpu_program_load,
     .step = cpu_program_step,
     .logits = cpu_program_logits,
+    .best = cpu_program_best,
+    .hidden = cpu_program_hidden,
     .faults = cpu_program_faults,
     .fill_block = cpu_program_fill_block,
 };

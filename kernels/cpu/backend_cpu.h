@@ -12,6 +12,8 @@ void cpu_program_close(struct program *);
 int cpu_program_load(struct program *, uint32_t weight, uint32_t row, uint32_t rows, const void *raw);
 int cpu_program_step(struct program *, const struct batch *);
 const float *cpu_program_logits(const struct program *);
+const struct output_best *cpu_program_best(const struct program *);
+const float *cpu_program_hidden(const struct program *, uint32_t output);
 const uint8_t *cpu_program_faults(const struct program *);
 void cpu_program_fill_block(struct program *, uint32_t group, uint32_t from, uint32_t to);
 

@@ -84,6 +84,13 @@ struct attention_query {
 	float m, l;
 };
 
+/* The largest logit of a row so far, and whether one was not finite. */
+struct best_logit {
+	float value; /* -inf at first */
+	uint32_t id;
+	bool not_finite;
+};
+
 struct cpu_isa {
 	const char *name;
 	uint32_t macs_per_us; /* a careful guess of one thread's pace, for the poll callback */
@@ -108,6 +115,9 @@ struct cpu_isa {
 	/* n f32 to f16 at dst[i * stride]. False: a value is not finite in f16. */
 	bool (*store_f16)(const float *x, uint32_t n, uint16_t *dst, size_t stride);
 	bool (*finite)(const float *x, uint32_t n);
+	/* Logits of the ids [id, id + n), n <= PANEL_ROWS, of each row at x[row * PANEL_ROWS]: ids that
+	 * follow those of earlier calls, so that of equal logits the lowest id stays. */
+	void (*best)(const float *x, uint32_t rows, uint32_t id, uint32_t n, struct best_logit *best);
 
 	/* Keys of the tiles [from, to), within one segment of 256; from a multiple of 32. A call whose `from`
 	 * begins the segment begins each query's m, l and o, later ones go on. */

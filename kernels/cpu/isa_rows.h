@@ -212,6 +212,27 @@ static bool isa_finite(const float *x, uint32_t n)
 	return largest < 0x7f800000u;
 }
 
+static void best_one_by_one(const float *x, uint32_t id, uint32_t n, struct best_logit *best)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		best->not_finite |= (float_bits(x[i]) & 0x7fffffffu) >= 0x7f800000u;
+		if (x[i] > best->value)
+			*best = (struct best_logit){x[i], id + i, best->not_finite};
+	}
+}
+
+/* A panel seldom has a logit above all before it: the logarithm of their number of times, if they are in no
+ * order. */
+static void isa_best(const float *x, uint32_t rows, uint32_t id, uint32_t n, struct best_logit *best)
+{
+	for (uint32_t row = 0; row < rows; row++, x += PANEL_ROWS) {
+		vf a = vf_load(x), b = vf_load(x + 16), so_far = vf_set1(best[row].value);
+		if (n < PANEL_ROWS || vf_any_less(so_far, vf_max(a, b)) || vf_any_not_finite(a) ||
+		    vf_any_not_finite(b))
+			best_one_by_one(x, id, n, &best[row]);
+	}
+}
+
 static uint32_t isa_read(const uint8_t *x, size_t bytes)
 {
 	vi sum[4] = {vi_set1(0), vi_set1(0), vi_set1(0), vi_set1(0)};
@@ -270,6 +291,7 @@ static uint64_t isa_int8_peak(uint32_t rounds)
 	    .rope = isa_rope,             \
 	    .store_f16 = isa_store_f16,   \
 	    .finite = isa_finite,         \
+	    .best = isa_best,             \
 	    .attend = isa_attend,         \
 	    .merge = isa_merge,           \
 	    .divide = isa_divide,         \

@@ -118,6 +118,8 @@ static void matmul_touches(struct plan *plan, const struct cpu_step *step, touch
 	for (uint32_t i = 0; i < step->n_matmuls; i++)
 		if (step->matmul[i].out != TAPE_NONE)
 			f(plan, step->matmul[i].out, elements(plan, step->matmul[i].out), true);
+	if (norm && step->op->kind == TAPE_LOGITS) /* rows that are wanted themselves */
+		f(plan, norm->out[0], PART_ALL, true);
 }
 
 static void norm_touches(struct plan *plan, const struct tape_op *op, touch *f)
@@ -274,7 +276,7 @@ static uint32_t add_matmuls(struct plan *plan, uint32_t at, const struct tape_op
 	const struct tape_op *ops = plan->tape->ops;
 	uint32_t n = 1;
 
-	step->run = run_matmul;
+	step->run = ops[at].kind == TAPE_LOGITS ? run_logits : run_matmul;
 	step->op = &ops[at];
 	step->norm = norm && norm->out[0] == ops[at].in[0] ? norm : NULL;
 	while (n < STEP_MATMULS && at + n < plan->tape->n_ops && same_input(plan, &ops[at], &ops[at + n]))
@@ -296,9 +298,12 @@ static void add_steps(struct plan *plan)
 	struct cpu_program *program = plan->program;
 	const struct tape_op *norm = NULL;
 
+	program->hidden_buffer = TAPE_NONE;
 	program->steps[program->n_steps++].run = run_angles;
 	for (uint32_t i = 0; i < plan->tape->n_ops;) {
 		const struct tape_op *op = &plan->tape->ops[i];
+		if (op->kind == TAPE_LOGITS)
+			program->hidden_buffer = op->in[0];
 		if (is_product(op)) {
 			i += add_matmuls(plan, i, norm);
 			continue;

@@ -220,6 +220,8 @@ static void place_private(struct cpu_program *program, const struct needs *needs
 		mine->queries = take(arena, needs->heads * sizeof *mine->queries);
 		mine->slots = take(arena, (size_t)program->base.limits.rows * needs->used * sizeof(uint32_t));
 		mine->products = take(arena, (size_t)CHUNK_ROWS * needs->products * sizeof(float));
+		mine->best = take(arena, program->base.limits.outputs * sizeof *mine->best);
+		mine->chosen = take(arena, panel_count(needs->vocab) * sizeof *mine->chosen);
 	}
 }
 
@@ -247,7 +249,10 @@ static void place_scratch(struct cpu_program *program, struct arena *arena)
 	place_partial(program, &needs, arena);
 	program->hidden = take(arena, (size_t)limits->rows * needs.used * needs.hidden * sizeof(float));
 	program->logits_stride = needs.vocab;
-	program->logits = take(arena, (size_t)limits->outputs * needs.vocab * sizeof(float));
+	program->logits = take(arena, (size_t)limits->logits * needs.vocab * sizeof(float));
+	program->best = take(arena, limits->outputs * sizeof *program->best);
+	program->outputs = take(arena, limits->outputs * sizeof *program->outputs);
+	program->logits_row = take(arena, limits->outputs * sizeof *program->logits_row);
 	program->faulty = take(arena, limits->rows * sizeof *program->faulty);
 	program->faults = take(arena, limits->rows);
 }
@@ -447,10 +452,12 @@ int cpu_program_step(struct program *base, const struct batch *batch)
 	bool many = batch->rows >= ROW_SPLIT_MIN * program->threads;
 
 	program->batch = batch;
+	logits_begin(program);
 	program->split = many || program->threads == 1 ? SPLIT_ROWS : SPLIT_COLUMNS;
 	for (uint32_t i = 0; i < batch->rows; i++)
 		store_relaxed_u32(&program->faulty[i], 0);
 	pool_run(program->pool, run_all, program);
+	logits_end(program);
 	for (uint32_t i = 0; i < batch->rows; i++)
 		program->faults[i] = load_relaxed_u32(&program->faulty[i]) != 0;
 	program->batch = NULL;
@@ -460,6 +467,18 @@ int cpu_program_step(struct program *base, const struct batch *batch)
 const float *cpu_program_logits(const struct program *base)
 {
 	return ((const struct cpu_program *)base)->logits;
+}
+
+const struct output_best *cpu_program_best(const struct program *base)
+{
+	return ((const struct cpu_program *)base)->best;
+}
+
+const float *cpu_program_hidden(const struct program *base, uint32_t output)
+{
+	const struct cpu_program *program = (const struct cpu_program *)base;
+
+	return buffer_row(program, program->hidden_buffer, output);
 }
 
 const uint8_t *cpu_program_faults(const struct program *base)

@@ -90,6 +90,8 @@ struct cpu_private {
 	struct attention_query *queries; /* (heads) */
 	uint32_t *slots;                 /* EXPERTS: (rows * used) */
 	float *products;                 /* EXPERTS: (2, CHUNK_ROWS, n) */
+	struct best_logit *best;         /* (outputs) of its columns, in the order of program->outputs */
+	uint32_t *chosen;                /* (panels of the vocabulary) a bit a row of the panel */
 };
 
 struct cpu_program {
@@ -111,18 +113,24 @@ struct cpu_program {
 	size_t weight_bytes, vector_bytes, scratch_bytes;
 
 	struct cpu_private *private; /* (threads) */
-	float *logits;               /* (outputs, vocab) */
+	float *logits;               /* (limits.logits, vocab) */
 	size_t logits_stride;
-	shared_u32 *faulty;     /* (rows) */
-	uint8_t *faults;        /* (rows) the same for the caller */
-	float **cosine, **sine; /* (n_tables)(rows, n) of RoPE, made anew each step */
-	float *partial;         /* attention split by segment: (items, dv + 2), see run_attention.c */
+	struct output_best *best; /* (outputs) */
+	uint16_t hidden_buffer;   /* what LOGITS reads */
+	shared_u32 *faulty;       /* (rows) */
+	uint8_t *faults;          /* (rows) the same for the caller */
+	float **cosine, **sine;   /* (n_tables)(rows, n) of RoPE, made anew each step */
+	float *partial;           /* attention split by segment: (items, dv + 2), see run_attention.c */
 	uint32_t partial_rows, segments;
 	float *hidden; /* EXPERTS: (rows * used, n) */
 
 	/* the step in progress */
 	const struct batch *batch;
-	enum split split; /* of token rows */
+	enum split split;  /* of token rows */
+	uint32_t *outputs; /* (outputs) sorted by what they want: [0, n_best), [.., n_whole), [.., n_chosen),
+			      [.., outputs) */
+	uint32_t *logits_row; /* (outputs) of those that have one */
+	uint32_t n_best, n_whole, n_chosen;
 };
 
 static inline const struct tape *program_tape(const struct cpu_program *program)
@@ -196,7 +204,11 @@ int program_plan(struct cpu_program *, char *why, size_t why_bytes);
 
 /* run_*.c */
 run_step run_angles, run_embed, run_norm, run_rope, run_add, run_mul, run_act, run_pool_rows;
-run_step run_matmul, run_kv_write, run_attention, run_route, run_experts;
+run_step run_matmul, run_logits, run_kv_write, run_attention, run_route, run_experts;
+
+/* run_logits.c: before and after the threads run, on the calling one. */
+void logits_begin(struct cpu_program *);
+void logits_end(struct cpu_program *);
 
 /* One row through a NORM operation. */
 void norm_row(const struct cpu_program *, const struct tape_op *, const float *x, float *y);

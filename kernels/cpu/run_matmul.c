@@ -112,30 +112,13 @@ static void add_bias(const struct cpu_program *program, const float *bias, uint3
 				  y + i * ldy + column);
 }
 
-static void finish_logits(struct cpu_program *program, const struct tape_op *op, uint32_t row, uint32_t rows,
-			  uint32_t column, uint32_t column_end, float *y, size_t ldy)
-{
-	float scale = op->u.logits.scale, cap = op->u.logits.softcap;
-
-	for (uint32_t i = 0; i < rows; i++) {
-		float *x = y + i * ldy;
-		if (scale != 1.0f)
-			program->isa->scale(x + column, scale, column_end - column, x + column);
-		for (uint32_t c = column; c < column_end && cap > 0.0f; c++)
-			x[c] = contract_softcap(x[c], cap);
-		if (!program->isa->finite(x + column, column_end - column))
-			store_fault(program, program->batch->output_row[row + i]);
-	}
-}
-
 static void multiply_chunk(struct cpu_program *program, const struct cpu_matmul *matmul, uint8_t kind,
 			   struct team_thread *self, uint32_t row, uint32_t rows)
 {
 	const struct cpu_weight *weight = matmul->weight;
 	struct span span = own_span(SPLIT_COLUMNS, 0, weight->n, self);
-	bool logits = matmul->out == TAPE_NONE;
-	size_t ldy = logits ? program->logits_stride : program->buffers[matmul->out].stride;
-	float *y = logits ? program->logits + row * ldy : buffer_row(program, matmul->out, row);
+	size_t ldy = program->buffers[matmul->out].stride;
+	float *y = buffer_row(program, matmul->out, row);
 
 	if (rows_split(program, kind) == SPLIT_ROWS)
 		span = (struct span){0, 0, 0, weight->n};
@@ -143,8 +126,6 @@ static void multiply_chunk(struct cpu_program *program, const struct cpu_matmul 
 			panel_count(span.column_end), rows, program->private[self->index].input, y, ldy);
 	if (matmul->bias)
 		add_bias(program, matmul->bias, rows, span.column, span.column_end, y, ldy);
-	if (logits)
-		finish_logits(program, matmul->op, row, rows, span.column, span.column_end, y, ldy);
 }
 
 void run_matmul(struct cpu_program *program, const struct cpu_step *step, struct team_thread *self)

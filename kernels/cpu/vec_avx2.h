@@ -143,6 +143,24 @@ static inline vf vf_if_less(vf a, vf b, vf x, vf y)
 		  _mm256_blendv_ps(y.b, x.b, _mm256_cmp_ps(a.b, b.b, _CMP_LT_OQ)));
 }
 
+static inline int vf_any_less(vf a, vf b)
+{
+	return _mm256_movemask_ps(_mm256_or_ps(_mm256_cmp_ps(a.a, b.a, _CMP_LT_OQ),
+					       _mm256_cmp_ps(a.b, b.b, _CMP_LT_OQ))) != 0;
+}
+
+/* The exponent is all ones. */
+static inline __m256i vec_not_finite_half(__m256 x)
+{
+	__m256i exponent = _mm256_set1_epi32(0x7f800000);
+	return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_castps_si256(x), exponent), exponent);
+}
+
+static inline int vf_any_not_finite(vf x)
+{
+	return _mm256_movemask_epi8(_mm256_or_si256(vec_not_finite_half(x.a), vec_not_finite_half(x.b))) != 0;
+}
+
 static inline vi vf_bits(vf x)
 {
 	return VI(_mm256_castps_si256(x.a), _mm256_castps_si256(x.b));

@@ -116,6 +116,16 @@ static inline vf vf_if_less(vf a, vf b, vf x, vf y)
 	return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
 }
 
+static inline int vf_any_less(vf a, vf b)
+{
+	return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ) != 0;
+}
+
+static inline int vf_any_not_finite(vf x)
+{
+	return _mm512_fpclass_ps_mask(x, 0x99) != 0; /* NaN of both kinds, infinity of both signs */
+}
+
 static inline vi vf_bits(vf x)
 {
 	return _mm512_castps_si512(x);

@@ -148,6 +148,22 @@ static inline vf vf_if_less(vf a, vf b, vf x, vf y)
 	return y;
 }
 
+/* Whether a < b in any lane. */
+static inline int vf_any_less(vf a, vf b)
+{
+	int any = 0;
+	EACH_LANE any |= a.lane[i] < b.lane[i];
+	return any;
+}
+
+/* Whether any lane is infinite or not a number. */
+static inline int vf_any_not_finite(vf x)
+{
+	int any = 0;
+	EACH_LANE any |= (float_bits(x.lane[i]) & 0x7fffffffu) >= 0x7f800000u;
+	return any;
+}
+
 static inline vi vf_bits(vf x)
 {
 	vi y;

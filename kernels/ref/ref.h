@@ -52,11 +52,13 @@ struct ref_program {
 	struct ref_weight *weights; /* (n_weights) */
 	float **buffers;            /* (n_buffers); NULL for views */
 	struct ref_cache cache[TAPE_GROUPS_MAX];
-	struct ref_rows input; /* room to quantise any input */
-	float *scratch;        /* routing, experts, attention */
-	float *logits;         /* (outputs, vocab) */
-	uint8_t *faults;       /* (rows) */
-	uint8_t *bad;          /* (rows of any kind): of the operation that runs */
+	struct ref_rows input;    /* room to quantise any input */
+	float *scratch;           /* routing, experts, attention */
+	float *logits;            /* (limits.logits + 1, vocab): the last is of rows that keep none */
+	struct output_best *best; /* (outputs) */
+	uint16_t hidden;          /* the buffer that LOGITS reads; TAPE_NONE: no LOGITS */
+	uint8_t *faults;          /* (rows) */
+	uint8_t *bad;             /* (rows of any kind): of the operation that runs */
 };
 
 struct ref_backend {

@@ -104,7 +104,8 @@ static int measure(struct backend *backend, const struct tape *tape, const struc
 		if (tape->buffers[i].parent == TAPE_NONE)
 			bytes.scratch += buffer_rows(tape->buffers[i].rows, limits) * tape->buffers[i].width *
 					 sizeof(float);
-	bytes.scratch += (uint64_t)limits->outputs * tape->vocab * sizeof(float);
+	bytes.scratch += ((uint64_t)limits->logits + 1) * tape->vocab * sizeof(float) +
+			 limits->outputs * sizeof(struct output_best);
 	bytes.scratch += (uint64_t)limits->rows * largest_k(tape) * 3 + scratch_floats(tape) * sizeof(float);
 	*ret = bytes;
 	return 0;
@@ -164,6 +165,7 @@ static void close_program(struct program *base)
 	free(program->input.sum);
 	free(program->scratch);
 	free(program->logits);
+	free(program->best);
 	free(program->faults);
 	free(program->bad);
 	free(program);
@@ -204,11 +206,12 @@ static bool allocate_rows(struct ref_program *program)
 	program->input.s = calloc(limits->rows * blocks, sizeof *program->input.s);
 	program->input.sum = calloc(limits->rows * blocks, sizeof *program->input.sum);
 	program->scratch = calloc(scratch_floats(tape), sizeof(float));
-	program->logits = calloc((size_t)limits->outputs * tape->vocab, sizeof(float));
+	program->logits = calloc(((size_t)limits->logits + 1) * tape->vocab, sizeof(float));
+	program->best = calloc(limits->outputs, sizeof *program->best);
 	program->faults = calloc(limits->rows, 1);
 	program->bad = calloc(limits->rows, 1);
 	return program->buffers && program->input.q && program->input.s && program->input.sum &&
-	       program->scratch && program->logits && program->faults && program->bad;
+	       program->scratch && program->logits && program->best && program->faults && program->bad;
 }
 
 static bool allocate_weights(struct ref_program *program)
@@ -233,6 +236,10 @@ static int compile(struct backend *backend, const struct tape *tape, const struc
 	if (program) {
 		program->base = (struct program){backend->ops, tape, *limits};
 		program->backend = (struct ref_backend *)backend;
+		program->hidden = TAPE_NONE;
+		for (uint32_t i = 0; i < tape->n_ops; i++)
+			if (tape->ops[i].kind == TAPE_LOGITS)
+				program->hidden = tape->ops[i].in[0];
 	}
 	if (!program || !allocate_cache(program) || !allocate_rows(program) || !allocate_weights(program)) {
 		if (program)
@@ -266,6 +273,20 @@ static int step(struct program *base, const struct batch *batch)
 static const float *logits(const struct program *base)
 {
 	return ((const struct ref_program *)base)->logits;
+}
+
+static const struct output_best *best(const struct program *base)
+{
+	return ((const struct ref_program *)base)->best;
+}
+
+static const float *hidden(const struct program *base, uint32_t output)
+{
+	const struct ref_program *program = (const struct ref_program *)base;
+	uint32_t stride;
+	const float *rows = ref_buffer(program, program->hidden, &stride);
+
+	return rows + (size_t)output * stride;
 }
 
 static const uint8_t *faults(const struct program *base)
@@ -309,6 +330,8 @@ static void fill_block(struct program *base, uint32_t g, uint32_t from, uint32_t
 	 .load = load,                   \
 	 .step = step,                   \
 	 .logits = logits,               \
+	 .best = best,                   \
+	 .hidden = hidden,               \
 	 .faults = faults,               \
 	 .fill_block = fill_block}
 const struct backend_ops backend_ref_int8_ops = REF_OPS("ref-int8", open_int8);

@@ -187,20 +187,76 @@ static void pool(struct ref_program *program, const struct batch *batch, const s
 	}
 }
 
+/* Scales the logits y of output o, and looks for values that are not finite: among all, or the chosen. */
+static void finish_logits(struct ref_program *program, const struct batch *batch, const struct tape_op *op,
+			  uint32_t o, float *y)
+{
+	bool some = batch_want(batch, o) == OUTPUT_CHOSEN;
+	uint32_t vocab = program->base.tape->vocab, n = some ? batch->output[o].n_chosen : vocab;
+
+	for (uint32_t i = 0; i < vocab; i++) {
+		y[i] = y[i] * op->u.logits.scale;
+		if (op->u.logits.softcap > 0)
+			y[i] = contract_softcap(y[i], op->u.logits.softcap);
+	}
+	for (uint32_t i = 0; i < n; i++)
+		program->faults[batch->output_row[o]] |=
+		    !float_finite(y[some ? batch->output[o].chosen[i] : i]);
+}
+
+static struct output_best best_of(const float *y, uint32_t vocab)
+{
+	struct output_best best = {.value = y[0]};
+
+	for (uint32_t i = 1; i < vocab; i++)
+		if (y[i] > best.value)
+			best = (struct output_best){i, y[i]};
+	return best;
+}
+
+/* `rows` outputs from o on that all want logits, or one that wants something else. */
+static void logits_rows(struct ref_program *program, const struct batch *batch, const struct tape_op *op,
+			uint32_t o, uint32_t rows, float *y)
+{
+	const struct ref_weight *bias = op->bias == TAPE_NONE ? NULL : &program->weights[op->bias];
+	uint32_t stride, vocab = program->base.tape->vocab;
+	const float *in = ref_buffer(program, op->in[0], &stride) + (size_t)o * stride;
+
+	memset(program->bad, 0, rows);
+	ref_matmul(program, &program->weights[op->weight], 0, bias, in, stride, rows, y, vocab, program->bad);
+	for (uint32_t i = 0; i < rows; i++) {
+		program->faults[batch->output_row[o + i]] |= program->bad[i];
+		finish_logits(program, batch, op, o + i, y + (size_t)i * vocab);
+	}
+}
+
+static void hidden_row(struct ref_program *program, const struct batch *batch, const struct tape_op *op,
+		       uint32_t o)
+{
+	uint32_t stride, k = program->weights[op->weight].k;
+	const float *x = ref_buffer(program, op->in[0], &stride) + (size_t)o * stride;
+
+	for (uint32_t i = 0; i < k; i++)
+		program->faults[batch->output_row[o]] |= !float_finite(x[i]);
+}
+
 static void logits(struct ref_program *program, const struct batch *batch, const struct tape_op *op)
 {
 	uint32_t vocab = program->base.tape->vocab;
-	float softcap = op->u.logits.softcap;
+	float *next = program->logits, *spare = next + (size_t)program->base.limits.logits * vocab;
 
-	matmul(program, batch, op, program->logits, vocab);
-	for (uint32_t o = 0; o < batch->outputs; o++) {
-		float *y = program->logits + (size_t)o * vocab;
-		uint8_t *bad = &program->faults[batch->output_row[o]];
-		for (uint32_t i = 0; i < vocab; i++) {
-			y[i] = y[i] * op->u.logits.scale;
-			if (softcap > 0)
-				y[i] = contract_softcap(y[i], softcap);
-			*bad |= !float_finite(y[i]);
+	for (uint32_t o = 0, rows; o < batch->outputs; o += rows) {
+		rows = 1;
+		if (batch_want(batch, o) == OUTPUT_HIDDEN) {
+			hidden_row(program, batch, op, o);
+		} else if (batch_want(batch, o) == OUTPUT_BEST) {
+			logits_rows(program, batch, op, o, 1, spare);
+			program->best[o] = best_of(spare, vocab);
+		} else {
+			while (o + rows < batch->outputs && batch_wants_logits(batch, o + rows))
+				rows++;
+			logits_rows(program, batch, op, o, rows, next);
+			next += (size_t)rows * vocab;
 		}
 	}
 }

@@ -1,7 +1,7 @@
 /* Decode and prefill of a synthetic model with the shapes of SmolLM2-135M, beside the floors of the same run.
  *
- *   bench_kernels [TYPE [THREADS [ISA [PART]]]]      default Q4_1, 2, auto, all; the vocabulary is Q8_0 and
- * tied; PART: decode, prefill, together
+ *   bench_kernels [TYPE [THREADS [ISA [PART [WANT]]]]]      default Q4_1, 2, auto, all, best; the vocabulary
+ * is Q8_0 and tied; PART: decode, prefill, together; WANT: best (the id of the largest logit) or logits (all)
  */
 #include <math.h>
 #include <sched.h>
@@ -223,6 +223,9 @@ static int load(struct bench *bench, struct program *program)
 	return 0;
 }
 
+/* What output rows want. */
+static struct batch_output wants[PREFILL];
+
 /* Rows at [position, position + rows) of one sequence; the last row is the output. */
 static void step(struct program *program, uint32_t position, uint32_t rows)
 {
@@ -238,7 +241,8 @@ static void step(struct program *program, uint32_t position, uint32_t rows)
 			      .seq = &seq,
 			      .table = {table},
 			      .table_stride = CONTEXT / 32,
-			      .output_row = &output};
+			      .output_row = &output,
+			      .output = wants};
 
 	for (uint32_t i = 0; i < rows; i++) {
 		token[i] = (position + i) * 7919 % VOCAB;
@@ -264,7 +268,8 @@ static void step_together(struct program *program, uint32_t position, uint32_t n
 			      .seq = seq,
 			      .table = {table},
 			      .table_stride = 1,
-			      .output_row = sequence};
+			      .output_row = sequence,
+			      .output = wants};
 
 	for (uint32_t i = 0; i < n; i++) {
 		at[i] = position;
@@ -347,7 +352,8 @@ static enum weight_type type_named(const char *name)
 int main(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : "Q4_1", *isa = argc > 3 ? argv[3] : "auto";
-	const char *part = argc > 4 ? argv[4] : NULL;
+	const char *part = argc > 4 && strcmp(argv[4], "all") ? argv[4] : NULL;
+	bool best = argc < 6 || strcmp(argv[5], "logits");
 	uint32_t threads = argc > 2 ? (uint32_t)atoi(argv[2]) : 2;
 	struct backend_config config = {.kind = "cpu", .isa = isa, .threads = threads};
 	struct tape_limits limits = {.rows = PREFILL,
@@ -361,6 +367,8 @@ int main(int argc, char **argv)
 	struct program *program;
 	char why[256] = "";
 
+	for (uint32_t i = 0; i < PREFILL; i++)
+		wants[i].want = best ? OUTPUT_BEST : OUTPUT_LOGITS;
 	build(&bench, type_named(name));
 	if (backend_open(&config, &backend, why, sizeof why) < 0 ||
 	    program_compile(backend, &bench.tape, &limits, &program, why, sizeof why) < 0) {

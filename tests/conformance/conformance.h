@@ -19,5 +19,11 @@ void attention_stays_in_bounds(void **state);
 /* products.c */
 void products_of_odd_shapes_equal_the_reference(void **state);
 void logits_of_odd_vocabularies_equal_the_reference(void **state);
+/* outputs.c */
+void outputs_get_what_they_want(void **state);
+void of_equal_logits_the_lowest_id_is_best(void **state);
+void logits_that_are_not_finite_are_faults_of_who_asks(void **state);
+void hidden_states_make_the_logits(void **state);
+void impossible_wants_are_refused(void **state);
 
 #endif

@@ -217,6 +217,7 @@ static void add_logits(struct products *p, enum weight_type type, uint16_t y, ui
 	op.u.logits.scale = 1.0f;
 	checked(tape_add_op(&p->tape, &op));
 	p->tape.vocab = vocab;
+	p->tape.width = weight->k;
 	p->tape.context = ROWS;
 }
 

@@ -55,8 +55,12 @@ static void set_model(struct stage *s)
 	s->tape = (struct tape){.vocab = VOCAB, .context = CONTEXT, .n_groups = 1};
 	s->program.poll = loop_poll;
 	s->program.poll_data = s->loop;
-	model.limits = (struct tape_limits){
-	    .rows = ROWS, .sequences = SEQUENCES, .outputs = OUTPUTS, .context = CONTEXT, .blocks = {BLOCKS}};
+	model.limits = (struct tape_limits){.rows = ROWS,
+					    .sequences = SEQUENCES,
+					    .outputs = ROWS,
+					    .logits = LOGITS,
+					    .context = CONTEXT,
+					    .blocks = {BLOCKS}};
 	assert_int_equal(engine_set_model(s->engine, &model, s->why, sizeof(s->why)), 0);
 	loop_ring(s->loop);
 }

@@ -17,20 +17,13 @@
 
 #include "daemon/engine/engine.h"
 
-enum {
-	VOCAB = 61,
-	CONTEXT = 256,
-	BLOCKS = 41,
-	ROWS = 24,
-	SEQUENCES = 6,
-	OUTPUTS = 9,
-	REQUESTS = 24,
-	EOS = 7
-};
+enum { VOCAB = 61, CONTEXT = 256, BLOCKS = 41, ROWS = 24, SEQUENCES = 6, LOGITS = 9, REQUESTS = 24, EOS = 7 };
 
 struct program {
 	uint32_t key[BLOCKS * TAPE_KV_BLOCK];
-	float logits[OUTPUTS * VOCAB];
+	float logits[LOGITS * VOCAB];
+	struct output_best best[ROWS];
+	uint32_t wanted[OUTPUT_HIDDEN + 1]; /* outputs by what they wanted */
 	uint8_t faults[ROWS];
 	uint32_t poison; /* a token whose row is faulty; 0: none */
 	uint32_t largest_batch, steps;
@@ -54,11 +47,44 @@ static void logits_of(const uint32_t *tokens, uint32_t n, float *ret)
 		ret[i] = (float)(mix(h, i + 1) >> 40) / (float)(1 << 21);
 }
 
+static struct output_best best_of(const float *logits)
+{
+	struct output_best best = {0, logits[0]};
+
+	for (uint32_t id = 1; id < VOCAB; id++)
+		if (logits[id] > best.value)
+			best = (struct output_best){id, logits[id]};
+	return best;
+}
+
+/* Only what is wanted is written: the rest is NaN. */
+static float *answer_output(struct program *p, const struct batch *batch, uint32_t o, const uint32_t *tokens,
+			    uint32_t n, float *next)
+{
+	float logits[VOCAB];
+
+	p->wanted[batch_want(batch, o)]++;
+	p->best[o] = (struct output_best){UINT32_MAX, NAN};
+	logits_of(tokens, n, logits);
+	if (batch_want(batch, o) == OUTPUT_BEST)
+		p->best[o] = best_of(logits);
+	if (!batch_wants_logits(batch, o))
+		return next;
+	if (next + VOCAB > p->logits + LOGITS * VOCAB)
+		abort();
+	for (uint32_t i = 0; i < VOCAB; i++)
+		next[i] = batch_want(batch, o) == OUTPUT_LOGITS ? logits[i] : NAN;
+	for (uint32_t i = 0; batch_want(batch, o) == OUTPUT_CHOSEN && i < batch->output[o].n_chosen; i++)
+		next[batch->output[o].chosen[i]] = logits[batch->output[o].chosen[i]];
+	return next + VOCAB;
+}
+
 int program_step(struct program *p, const struct batch *batch)
 {
 	uint32_t context[CONTEXT];
+	float *next = p->logits;
 
-	if (batch->rows > ROWS || batch->sequences > SEQUENCES || batch->outputs > OUTPUTS)
+	if (batch->rows > ROWS || batch->sequences > SEQUENCES || batch->outputs > ROWS)
 		abort();
 	p->largest_batch = batch->sequences > p->largest_batch ? batch->sequences : p->largest_batch;
 	p->steps++;
@@ -77,7 +103,7 @@ int program_step(struct program *p, const struct batch *batch)
 
 		for (uint32_t i = 0; i <= batch->position[row]; i++)
 			context[i] = p->key[table[i / 32] * 32 + i % 32];
-		logits_of(context, batch->position[row] + 1, p->logits + o * VOCAB);
+		next = answer_output(p, batch, o, context, batch->position[row] + 1, next);
 	}
 	return STEP_DONE;
 }
@@ -85,6 +111,11 @@ int program_step(struct program *p, const struct batch *batch)
 const float *program_logits(const struct program *p)
 {
 	return p->logits;
+}
+
+const struct output_best *program_best(const struct program *p)
+{
+	return p->best;
 }
 
 const uint8_t *program_faults(const struct program *p)

@@ -46,8 +46,12 @@ static void set_model(struct harness *h)
 	    .program = &h->program, .tape = &h->tape, .max_prompt = 200, .n_eos = 1, .eos = {EOS}};
 	char why[200];
 
-	model.limits = (struct tape_limits){
-	    .rows = ROWS, .sequences = SEQUENCES, .outputs = OUTPUTS, .context = CONTEXT, .blocks = {BLOCKS}};
+	model.limits = (struct tape_limits){.rows = ROWS,
+					    .sequences = SEQUENCES,
+					    .outputs = ROWS,
+					    .logits = LOGITS,
+					    .context = CONTEXT,
+					    .blocks = {BLOCKS}};
 	assert_int_equal(engine_set_model(h->engine, &model, why, sizeof(why)), 0);
 	while (load_acquire_u32(&h->link.limits.state) != WIRE_MODEL_READY)
 		assert_true(engine_turn(h->engine) > 0);

@@ -335,6 +335,54 @@ static void test_score(void **state)
 	end_all(&h);
 }
 
+/* Outputs of one request that wanted this; the answer is judged by whom it belongs to. */
+static uint32_t wanted(struct harness *h, uint32_t index, enum output_want want)
+{
+	memset(h->program.wanted, 0, sizeof(h->program.wanted));
+	assert_int_equal(run_one(h, index)->kind, EVENT_FINISH);
+	assert_int_equal(h->last[index].reason, WIRE_REASON_NONE);
+	return h->program.wanted[want];
+}
+
+/* A step gives no more than a request reads. */
+static void test_only_what_is_read_is_wanted(void **state)
+{
+	static const struct bias_entry bias[] = {{3, 9.0f}};
+	static const uint32_t ids[] = {5, 8};
+	static uint8_t reply[16 + 6 * 8];
+	static struct harness h;
+
+	begin(&h);
+	set_model(&h);
+	fill(&h, 0, prompt, 30, 6);
+	assert_int_equal(wanted(&h, 0, OUTPUT_BEST), 6);
+	assert_int_equal(h.program.wanted[OUTPUT_LOGITS], 0);
+	check_greedy(&h, 0, 6);
+	fill(&h, 0, prompt, 30, 6)->sampling.temperature = 1;
+	assert_int_equal(wanted(&h, 0, OUTPUT_LOGITS), 6);
+	fill(&h, 0, prompt, 30, 6)->sampling.penalty = 1.5f;
+	assert_int_equal(wanted(&h, 0, OUTPUT_LOGITS), 6);
+	fill(&h, 0, prompt, 30, 6)->bias = bias;
+	h.requests[0].n_bias = 1;
+	assert_int_equal(wanted(&h, 0, OUTPUT_LOGITS), 6);
+	fill(&h, 0, prompt, 30, 6)->allowed = ids;
+	h.requests[0].n_allowed = 2;
+	assert_int_equal(wanted(&h, 0, OUTPUT_LOGITS), 6);
+	fill(&h, 0, prompt, 30, 6)->logprobs = 1;
+	h.requests[0].reply = reply;
+	h.requests[0].reply_cap = sizeof(reply);
+	assert_int_equal(wanted(&h, 0, OUTPUT_LOGITS), 6);
+	check_greedy(&h, 0, 6);
+	fill(&h, 0, prompt, 30, 0)->op = WIRE_OP_SCORE;
+	h.requests[0].candidates = ids;
+	h.requests[0].n_candidates = 2;
+	h.requests[0].reply = reply;
+	h.requests[0].reply_cap = sizeof(reply);
+	assert_int_equal(wanted(&h, 0, OUTPUT_CHOSEN), 1);
+	assert_int_equal(h.program.wanted[OUTPUT_LOGITS], 0);
+	end_all(&h);
+}
+
 static void test_before_and_without_a_model(void **state)
 {
 	static struct harness h;
@@ -387,6 +435,7 @@ int main(void)
 	    cmocka_unit_test(test_a_fault_ends_only_its_request),
 	    cmocka_unit_test(test_log_probabilities),
 	    cmocka_unit_test(test_score),
+	    cmocka_unit_test(test_only_what_is_read_is_wanted),
 	    cmocka_unit_test(test_before_and_without_a_model),
 	};
 
