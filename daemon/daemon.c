@@ -371,13 +371,13 @@ void daemon_describe(const struct daemon *daemon, char *text, size_t bytes)
 	const struct load_model *model = load_model(daemon->load);
 
 	snprintf(text, bytes,
-		 "%s (%s), %.1f MiB of weights, KV cache of %u tokens, context %u, %s, numerics %s, %u "
+		 "%s (%s), %.1f MiB of weights, KV cache of %u tokens in %s, context %u, %s, numerics %s, %u "
 		 "thread%s, front on "
 		 "%s",
 		 *model->name ? model->name : daemon->config.model, model->architecture,
-		 (double)model->bytes / (1 << 20), daemon->link.limits.kv_tokens, model->limits.context,
-		 backend_isa(model->backend), backend_numerics(model->backend), daemon->placement.threads,
-		 daemon->placement.threads == 1 ? "" : "s",
+		 (double)model->bytes / (1 << 20), daemon->link.limits.kv_tokens, load_kv_type(model),
+		 model->limits.context, backend_isa(model->backend), backend_numerics(model->backend),
+		 daemon->placement.threads, daemon->placement.threads == 1 ? "" : "s",
 		 daemon->placement.separate ? "a thread of its own" : "the engine's thread");
 }
 

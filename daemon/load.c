@@ -97,12 +97,28 @@ static int open_backend(struct load *load)
 
 /* ---- sizes ---- */
 
+static const struct {
+	const char *name;
+	enum weight_type type;
+} kv_types[] = {{"f16", TYPE_F16}, {"bf16", TYPE_BF16}, {"q8", TYPE_Q8_0}, {"f32", TYPE_F32}};
+
+enum { KV_TYPES = sizeof kv_types / sizeof kv_types[0] };
+
 static enum weight_type kv_type(const struct config *config)
 {
-	if (!strcmp(config->kv_type, "f32") ||
-	    (!strcmp(config->kv_type, "auto") && !strcmp(config->backend, "ref-f32")))
-		return TYPE_F32;
-	return TYPE_F16;
+	for (unsigned i = 0; i < KV_TYPES; i++)
+		if (!strcmp(config->kv_type, kv_types[i].name))
+			return kv_types[i].type;
+	return strcmp(config->backend, "ref-f32") ? TYPE_F16 : TYPE_F32;
+}
+
+const char *load_kv_type(const struct load_model *model)
+{
+	unsigned i = 0;
+
+	while (i + 1 < KV_TYPES && kv_types[i].type != model->limits.kv_type)
+		i++;
+	return kv_types[i].name;
 }
 
 static void set_blocks(struct load_model *model, uint64_t blocks)

@@ -51,6 +51,9 @@ enum load_phase load_progress(const struct load *, double *ret_share);
 /* From LOAD_COPYING on. */
 const struct load_model *load_model(const struct load *);
 
+/* The element type of its KV cache, as the configuration calls it. Static. */
+const char *load_kv_type(const struct load_model *);
+
 /* After LOAD_FAILED: the sentence. */
 const char *load_why(const struct load *);
 

@@ -166,7 +166,11 @@ static void put_kv(struct json *json, const struct daemon *daemon)
 	uint64_t blocks = load_relaxed_u64(&counts->kv_blocks),
 		 used = load_relaxed_u64(&counts->kv_blocks_used);
 
+	enum load_phase phase = load_progress(daemon->load, NULL);
+
 	put(json, "\"kv\":{");
+	if (phase == LOAD_COPYING || phase == LOAD_WARMING)
+		put_text(json, "type", load_kv_type(load_model(daemon->load)));
 	put_number(json, "blocks", blocks);
 	put_number(json, "used", used);
 	put_number(json, "free", blocks - used);

@@ -250,7 +250,8 @@ void program_cost(const struct program *program, uint32_t context, struct progra
 	for (uint32_t g = 0; g < tape->n_groups; g++) {
 		const struct tape_group *group = &tape->groups[g];
 		uint64_t keys = group->window && group->window < context ? group->window : context;
-		cost.kv_bytes += weight_type_bytes(program->limits.kv_type, group->dk + group->dv) *
+		cost.kv_bytes += (kv_row_bytes(program->limits.kv_type, group->dk) +
+				  kv_row_bytes(program->limits.kv_type, group->dv)) *
 				 group->kv_heads * group->layers * keys;
 	}
 	*ret = cost;

@@ -61,7 +61,7 @@ struct tape_limits {
 	uint32_t logits;                  /* of those, rows that want logits; 0: all may */
 	uint32_t context;                 /* positions below it */
 	uint32_t blocks[TAPE_GROUPS_MAX]; /* KV blocks of a group, the null block 0 included */
-	enum weight_type kv_type;         /* TYPE_F16; ref-f32: TYPE_F32 */
+	enum weight_type kv_type;         /* F16, BF16 or Q8_0; ref-f32: F32 */
 };
 
 struct program_bytes {

@@ -322,6 +322,34 @@ static inline int contract_quantise(const float x[BLOCK_COLUMNS], int8_t q[BLOCK
 	return 0;
 }
 
+/* Up to 32 keys or values of a Q8 cache: the scale is amax / 127 as a half, q = rint(x * (1 / scale)), ties
+ * to even, within -127 .. 127 (a subnormal scale is too coarse to be below amax / 127 by little); scale 0: q
+ * = 0. What is read back is (float)q * (float)scale, which is exact. Returns 1, q = 0 and a scale that is NaN
+ * if a value is not finite or amax / 127 no finite half, else 0. */
+static inline int contract_quantise_kv(const float *x, uint32_t n, int8_t *q, uint16_t *ret_scale)
+{
+	const float magic = 12582912.0f;
+	uint32_t largest = 0;
+
+	for (uint32_t k = 0; k < n; k++) {
+		uint32_t bits = float_bits(x[k]) & 0x7fffffffu;
+		largest = bits > largest ? bits : largest;
+	}
+	uint16_t half = f16_from_f32(float_from_bits(largest) / 127.0f);
+	if (!f16_finite(half)) {
+		memset(q, 0, n);
+		*ret_scale = 0x7e00;
+		return 1;
+	}
+	float inverse = half ? 1.0f / f16_to_f32(half) : 0.0f;
+	for (uint32_t k = 0; k < n; k++) {
+		float y = contract_clamp(x[k] * inverse, 127.0f);
+		q[k] = (int8_t)(float_bits(y + magic) - 0x4b400000u);
+	}
+	*ret_scale = half;
+	return 0;
+}
+
 /* One block of a quantised matmul onto one output. dot: sum of (scale * q_w) * q_x; sum: sum of min * q_x;
  * s: the activations' scale. */
 static inline float contract_block(float acc, float d, float m, int has_min, float s, int32_t dot,

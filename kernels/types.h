@@ -5,6 +5,7 @@
 #ifndef TOKENRING_KERNELS_TYPES_H
 #define TOKENRING_KERNELS_TYPES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* X(enum name, printed name, GGUF type number, weights a block, bytes a block) */
@@ -47,6 +48,19 @@ enum weight_type weight_type_from_gguf(uint32_t gguf);
 static inline uint64_t weight_type_bytes(enum weight_type type, uint64_t n)
 {
 	return n / weight_type_info[type].block_weights * weight_type_info[type].block_bytes;
+}
+
+/* The types that a KV cache of the int8 contract may have. */
+static inline bool kv_type_exact(enum weight_type type)
+{
+	return type == TYPE_F16 || type == TYPE_BF16 || type == TYPE_Q8_0;
+}
+
+/* Bytes of one token's `d` keys or values of a head in a KV cache of F16, BF16, F32 or Q8_0. The last group
+ * of a Q8_0 row may be short. */
+static inline uint64_t kv_row_bytes(enum weight_type type, uint32_t d)
+{
+	return type == TYPE_Q8_0 ? d + (d + 31) / 32 * 2 : weight_type_bytes(type, d);
 }
 
 #endif

@@ -56,8 +56,9 @@
 	X(number, kv_tokens, "tokens", 0, 1073741824, "0", "", 0,                                            \
 	  "tokens that the KV cache holds, all requests together; 0: 512 for each of "                       \
 	  "max_batch_sequences, one context at least, while half of the free memory allows it")              \
-	X(choice, kv_type, "", 0, 0, "auto", "auto|f16|f32", 0,                                              \
-	  "element type of the KV cache; auto: f16, and f32 for backend ref-f32")                            \
+	X(choice, kv_type, "", 0, 0, "auto", "auto|f16|bf16|q8|f32", 0,                                      \
+	  "element type of the KV cache; q8: 8 bits and a scale for every 32 of them, little more than "     \
+	  "half of f16 or bf16; f32 is for backend ref-f32, which runs no other; auto: f16, or f32 there")   \
 	X(number, max_batch_tokens, "tokens", 1, 65536, "512", "", 0,                                        \
 	  "tokens of a step, all requests together")                                                         \
 	X(number, max_batch_sequences, "requests", 1, 4096, "32", "", 0, "requests that share a step")       \

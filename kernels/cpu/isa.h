@@ -56,23 +56,30 @@ enum { ACT_BLOCK_BYTES = 56 };
  * of k f32. */
 typedef void matmul_panel(const uint8_t *panel, uint32_t k, const void *x, float *y, size_t ldy);
 
-/* Keys and values of one kv head, in blocks of 32 tokens: block id b at k + b * block_elements. */
+/* Keys of one kv head in a block are (dk, 32), its values (32, dv), elements of 2 bytes (F16, BF16) or 1
+ * (Q8_0). Before those of Q8_0 lie their scales as f16: (groups of 32 of d, 32 tokens). */
+static inline size_t kv_scales_bytes(enum weight_type type, uint32_t d)
+{
+	return type == TYPE_Q8_0 ? (size_t)(d + 31) / 32 * TAPE_KV_BLOCK * 2 : 0;
+}
+
+/* Keys and values of one kv head, in blocks of 32 tokens: block id b at k + b * block_bytes. */
 struct attention_source {
-	const uint16_t *k, *v; /* f16: block 0's (dk, 32) and (32, dv) of this head */
-	size_t block_elements;
+	enum weight_type type;
+	const uint8_t *k, *v; /* of this head in block 0 */
+	size_t block_bytes;
 	const uint32_t *table; /* block ids by position / 32 */
 	uint32_t dk, dv;
 	float scale, softcap; /* softcap 0: none */
 	struct attention_tile {
-		const uint16_t *k,
-		    *v; /* a tile that is asked for after the last one of this call: prefetched */
+		const uint8_t *k, *v; /* asked for after the last one of this call: prefetched */
 	} ahead;
 };
 
 /* Keys and values of the tile that begins at `key`. */
 static inline struct attention_tile attention_tile(const struct attention_source *source, uint32_t key)
 {
-	size_t block = source->table[key / TAPE_KV_BLOCK] * source->block_elements;
+	size_t block = source->table[key / TAPE_KV_BLOCK] * source->block_bytes;
 	return (struct attention_tile){source->k + block, source->v + block};
 }
 
@@ -112,8 +119,12 @@ struct cpu_isa {
 	void (*act)(enum tape_act, float limit, const float *x, const float *u, uint32_t n, float *y);
 	/* Turns n pairs: (x[2 i], x[2 i + 1]) if `pairs`, else (x[i], x[n + i]). */
 	void (*rope)(float *x, const float *cosine, const float *sine, uint32_t n, bool pairs);
-	/* n f32 to f16 at dst[i * stride]. False: a value is not finite in f16. */
+	/* n f32 to f16 or bf16 at dst[i * stride]. False: a value is not finite there. */
 	bool (*store_f16)(const float *x, uint32_t n, uint16_t *dst, size_t stride);
+	bool (*store_bf16)(const float *x, uint32_t n, uint16_t *dst, size_t stride);
+	/* n f32 to q[i * stride], the scale of x[32 g ...] to scale[32 g]. False: a value or a scale is not
+	 * finite. */
+	bool (*store_q8)(const float *x, uint32_t n, int8_t *q, size_t stride, uint16_t *scale);
 	bool (*finite)(const float *x, uint32_t n);
 	/* Logits of the ids [id, id + n), n <= PANEL_ROWS, of each row at x[row * PANEL_ROWS]: ids that
 	 * follow those of earlier calls, so that of equal logits the lowest id stays. */

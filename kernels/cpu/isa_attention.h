@@ -17,6 +17,8 @@
 #include "kernels/cpu/panel_layout.h"
 #include "kernels/cpu/vec.h"
 
+enum { KV_GROUP = 32 }; /* elements that share a scale of Q8_0 */
+
 /* The contract's exponential, lane by lane. */
 PANEL_INLINE vf vf_exp(vf x)
 {
@@ -49,25 +51,64 @@ struct score_tile {
 	int first[VEC_QUERY_ROWS], end[VEC_QUERY_ROWS]; /* unmasked keys of the tile */
 };
 
-/* score = FMA chain over d ascending. Meanwhile the next tile's keys are prefetched. */
-PANEL_INLINE void raw_scores(const int T, const struct attention_query *query, const uint16_t *k, uint32_t dk,
-			     const uint16_t *next, struct score_tile *tile)
+/* Bytes of an element of keys or values. */
+static inline size_t kv_element_bytes(const enum weight_type type)
 {
-	vf acc[VEC_QUERY_ROWS][2];
+	return type == TYPE_Q8_0 ? 1 : 2;
+}
+
+/* Sixteen elements, those of Q8_0 without their scale. */
+PANEL_INLINE vf kv_load(const enum weight_type type, const uint8_t *from)
+{
+	if (type == TYPE_Q8_0)
+		return vf_from_vi(vi_from_s8((const int8_t *)from));
+	const uint16_t *half = (const uint16_t *)from;
+	return type == TYPE_BF16 ? vf_from_bf16(half) : vf_from_f16(half);
+}
+
+PANEL_INLINE vf kv_scaled(const enum weight_type type, const uint8_t *from, vf scale)
+{
+	vf x = kv_load(type, from);
+	return type == TYPE_Q8_0 ? vf_mul(x, scale) : x;
+}
+
+/* n rows of keys, which share scales, onto the scores of T queries from their column d on. */
+PANEL_INLINE void score_rows(const enum weight_type type, const int T, const struct attention_query *query,
+			     uint32_t d, uint32_t n, const uint8_t *k, const uint8_t *next, const vf scale[2],
+			     vf acc[VEC_QUERY_ROWS][2])
+{
+	const size_t half = 16 * kv_element_bytes(type);
+
+	for (uint32_t i = 0; i < n; i++, k += 2 * half, next += 2 * half) {
+		vf k0 = kv_scaled(type, k, scale[0]), k1 = kv_scaled(type, k + half, scale[1]);
+		vec_prefetch(next);
+		VEC_UNROLL(8)
+		for (int t = 0; t < T; t++) {
+			vf q = vf_set1(query[t].q[d + i]);
+			acc[t][0] = vf_fma(q, k0, acc[t][0]);
+			acc[t][1] = vf_fma(q, k1, acc[t][1]);
+		}
+	}
+}
+
+/* score = FMA chain over d ascending. Meanwhile the next tile's keys are prefetched. */
+PANEL_INLINE void raw_scores(const enum weight_type type, const int T, const struct attention_query *query,
+			     const uint8_t *k, uint32_t dk, const uint8_t *next, struct score_tile *tile)
+{
+	const size_t scales = kv_scales_bytes(type, dk), row = TAPE_KV_BLOCK * kv_element_bytes(type);
+	vf acc[VEC_QUERY_ROWS][2], scale[2] = {vf_zero(), vf_zero()};
 
 	VEC_UNROLL(8)
 	for (int t = 0; t < T; t++)
 		acc[t][0] = acc[t][1] = vf_zero();
-	for (uint32_t d = 0; d < dk; d++) {
-		vf k0 = vf_from_f16(k + (size_t)d * TAPE_KV_BLOCK);
-		vf k1 = vf_from_f16(k + (size_t)d * TAPE_KV_BLOCK + 16);
-		vec_prefetch(next + (size_t)d * TAPE_KV_BLOCK);
-		VEC_UNROLL(8)
-		for (int t = 0; t < T; t++) {
-			vf q = vf_set1(query[t].q[d]);
-			acc[t][0] = vf_fma(q, k0, acc[t][0]);
-			acc[t][1] = vf_fma(q, k1, acc[t][1]);
+	for (uint32_t d = 0; d < dk; d += KV_GROUP) {
+		if (type == TYPE_Q8_0) {
+			scale[0] = vf_from_f16((const uint16_t *)k + d);
+			scale[1] = vf_from_f16((const uint16_t *)k + d + 16);
+			vec_prefetch(next + 2 * (size_t)d);
 		}
+		score_rows(type, T, query, d, dk - d < KV_GROUP ? dk - d : KV_GROUP, k + scales + d * row,
+			   next + scales + d * row, scale, acc);
 	}
 	VEC_UNROLL(8)
 	for (int t = 0; t < T; t++) {
@@ -111,27 +152,51 @@ static inline void weigh(const struct attention_source *source, struct attention
 	*ret_alpha = alpha;
 }
 
-/* o = o * alpha, then o = fma(p_j, v_j, o) for j in [first, end), on C chunks of 16 values from column d.
- * Meanwhile the same part of the next tile's values is prefetched. */
-PANEL_INLINE void weighted_chunks(const int T, const int C, const uint16_t *v, const uint16_t *next,
-				  uint32_t dv, uint32_t d, int first, int end, float (*p)[TAPE_KV_BLOCK],
+/* Scales of the 32 tokens, (n groups from that of column d on, 32 tokens). */
+PANEL_INLINE void load_scales(const int n, const uint8_t *v, uint32_t d, float scale[][TAPE_KV_BLOCK])
+{
+	const uint16_t *half = (const uint16_t *)v + d / KV_GROUP * TAPE_KV_BLOCK;
+
+	for (int i = 0; i < n; i++, half += TAPE_KV_BLOCK) {
+		vf_store(scale[i], vf_from_f16(half));
+		vf_store(scale[i] + 16, vf_from_f16(half + 16));
+	}
+}
+
+/* A part of the values of a tile: columns from d on of tokens [first, end). */
+struct value_part {
+	const uint8_t *v, *next; /* of the tile, and of the one that is prefetched meanwhile */
+	uint32_t dv, d;
+	int first, end;
+};
+
+/* o = o * alpha, then o = fma(p_j, v_j, o) for j in [first, end), on C chunks of 16 values; d is a multiple
+ * of 32 if C is not 1. Meanwhile the same part of the next tile's values is prefetched. */
+PANEL_INLINE void weighted_chunks(const enum weight_type type, const int T, const int C,
+				  const struct value_part *part, float (*p)[TAPE_KV_BLOCK],
 				  const float *alpha, struct attention_query *query)
 {
+	const size_t bytes = kv_element_bytes(type), scales = kv_scales_bytes(type, part->dv);
 	vf o[VEC_QUERY_ROWS][VEC_VALUE_CHUNKS];
+	float scale[(VEC_VALUE_CHUNKS + 1) / 2][TAPE_KV_BLOCK];
 
+	if (type == TYPE_Q8_0)
+		load_scales((C + 1) / 2, part->v, part->d, scale);
 	VEC_UNROLL(8)
 	for (int t = 0; t < T; t++)
 		VEC_UNROLL(4)
 	for (int c = 0; c < C; c++)
-		o[t][c] = vf_mul(vf_load(query[t].o + d + 16 * c), vf_set1(alpha[t]));
-	for (int j = first; j < end; j++) {
+		o[t][c] = vf_mul(vf_load(query[t].o + part->d + 16 * c), vf_set1(alpha[t]));
+	for (int j = part->first; j < part->end; j++) {
+		size_t at = scales + ((size_t)j * part->dv + part->d) * bytes;
 		vf value[VEC_VALUE_CHUNKS];
 		VEC_UNROLL(4)
 		for (int c = 0; c < C; c++)
-			value[c] = vf_from_f16(v + (size_t)j * dv + d + 16 * c);
+			value[c] = kv_scaled(type, part->v + at + 16 * c * bytes,
+					     type == TYPE_Q8_0 ? vf_set1(scale[c / 2][j]) : vf_zero());
 		VEC_UNROLL(4)
-		for (int c = 0; c < C; c += 2)
-			vec_prefetch(next + (size_t)j * dv + d + 16 * c);
+		for (int c = 0; c < C; c += (int)(4 / bytes))
+			vec_prefetch(part->next + at + 16 * c * bytes);
 		VEC_UNROLL(8)
 		for (int t = 0; t < T; t++) {
 			vf weight = vf_set1(p[t][j]);
@@ -144,36 +209,39 @@ PANEL_INLINE void weighted_chunks(const int T, const int C, const uint16_t *v, c
 	for (int t = 0; t < T; t++)
 		VEC_UNROLL(4)
 	for (int c = 0; c < C; c++)
-		vf_store(query[t].o + d + 16 * c, o[t][c]);
+		vf_store(query[t].o + part->d + 16 * c, o[t][c]);
 }
 
 /* The last dv mod 16 values. */
-static void weighted_tail(uint32_t n, const uint16_t *v, uint32_t dv, uint32_t d, int first, int end,
-			  const float *p, float alpha, float *o)
+PANEL_INLINE void weighted_tail(const enum weight_type type, const struct value_part *part, const float *p,
+				float alpha, float *o)
 {
-	vf sum = vf_mul(vf_load(o + d), vf_set1(alpha));
+	const size_t bytes = kv_element_bytes(type), scales = kv_scales_bytes(type, part->dv);
+	vf sum = vf_mul(vf_load(o + part->d), vf_set1(alpha));
+	float scale[1][TAPE_KV_BLOCK] = {{0}};
 
-	for (int j = first; j < end; j++) {
-		uint16_t padded[16] = {0};
-		memcpy(padded, v + (size_t)j * dv + d, n * sizeof *v);
-		sum = vf_fma(vf_set1(p[j]), vf_from_f16(padded), sum);
+	if (type == TYPE_Q8_0)
+		load_scales(1, part->v, part->d, scale);
+	for (int j = part->first; j < part->end; j++) {
+		uint8_t padded[32] = {0};
+		memcpy(padded, part->v + scales + ((size_t)j * part->dv + part->d) * bytes,
+		       (part->dv - part->d) * bytes);
+		sum = vf_fma(vf_set1(p[j]), kv_scaled(type, padded, vf_set1(scale[0][j])), sum);
 	}
-	vf_store(o + d, sum);
+	vf_store(o + part->d, sum);
 }
 
-PANEL_INLINE void weighted_values(const int T, const uint16_t *v, const uint16_t *next, uint32_t dv,
-				  int first, int end, float (*p)[TAPE_KV_BLOCK], const float *alpha,
+PANEL_INLINE void weighted_values(const enum weight_type type, const int T, struct value_part part,
+				  float (*p)[TAPE_KV_BLOCK], const float *alpha,
 				  struct attention_query *query)
 {
-	uint32_t d = 0;
-
-	for (; d + 16 * VEC_VALUE_CHUNKS <= dv; d += 16 * VEC_VALUE_CHUNKS)
-		weighted_chunks(T, VEC_VALUE_CHUNKS, v, next, dv, d, first, end, p, alpha, query);
-	for (; d + 16 <= dv; d += 16)
-		weighted_chunks(T, 1, v, next, dv, d, first, end, p, alpha, query);
-	if (d < dv)
+	for (; part.d + 16 * VEC_VALUE_CHUNKS <= part.dv; part.d += 16 * VEC_VALUE_CHUNKS)
+		weighted_chunks(type, T, VEC_VALUE_CHUNKS, &part, p, alpha, query);
+	for (; part.d + 16 <= part.dv; part.d += 16)
+		weighted_chunks(type, T, 1, &part, p, alpha, query);
+	if (part.d < part.dv)
 		for (int t = 0; t < T; t++)
-			weighted_tail(dv - d, v, dv, d, first, end, p[t], alpha[t], query[t].o);
+			weighted_tail(type, &part, p[t], alpha[t], query[t].o);
 }
 
 static void add_zero(float *o, uint32_t dv)
@@ -182,16 +250,25 @@ static void add_zero(float *o, uint32_t dv)
 		vf_store(o + d, vf_add(vf_load(o + d), vf_zero()));
 }
 
-static void weighted_alone(const uint16_t *v, uint32_t dv, int first, int end, float *p, float alpha,
-			   struct attention_query *query)
+/* One query alone: rare, so not inlined. */
+static void weighted_alone(const struct attention_source *source, const uint8_t *v, int first, int end,
+			   float *p, float alpha, struct attention_query *query)
 {
-	weighted_values(1, v, v, dv, first, end, (float(*)[TAPE_KV_BLOCK])p, &alpha, query);
+	struct value_part part = {.v = v, .next = v, .dv = source->dv, .first = first, .end = end};
+
+	if (source->type == TYPE_Q8_0)
+		weighted_values(TYPE_Q8_0, 1, part, (float(*)[TAPE_KV_BLOCK])p, &alpha, query);
+	else if (source->type == TYPE_BF16)
+		weighted_values(TYPE_BF16, 1, part, (float(*)[TAPE_KV_BLOCK])p, &alpha, query);
+	else
+		weighted_values(TYPE_F16, 1, part, (float(*)[TAPE_KV_BLOCK])p, &alpha, query);
 }
 
 /* Keys that all T queries see together are summed together; what only some see, query by query, before and
  * after. */
-PANEL_INLINE void weigh_values(const int T, const struct attention_source *source, const uint16_t *v,
-			       const uint16_t *next, struct score_tile *tile, struct attention_query *query)
+PANEL_INLINE void weigh_values(const enum weight_type type, const int T,
+			       const struct attention_source *source, const uint8_t *v, const uint8_t *next,
+			       struct score_tile *tile, struct attention_query *query)
 {
 	int first = 0, end = TAPE_KV_BLOCK;
 
@@ -204,39 +281,48 @@ PANEL_INLINE void weigh_values(const int T, const struct attention_source *sourc
 		int until = tile->end[t] < first ? tile->end[t] : first;
 		if (tile->first[t] == 0 && first == 0)
 			continue;
-		weighted_alone(v, source->dv, 0, 0, tile->score[t], tile->alpha[t], &query[t]);
+		weighted_alone(source, v, 0, 0, tile->score[t], tile->alpha[t], &query[t]);
 		if (tile->first[t] > 0)
 			add_zero(query[t].o, source->dv);
-		weighted_alone(v, source->dv, tile->first[t], until, tile->score[t], 1.0f, &query[t]);
+		weighted_alone(source, v, tile->first[t], until, tile->score[t], 1.0f, &query[t]);
 		tile->alpha[t] = 1.0f;
 	}
-	weighted_values(T, v, next, source->dv, first, end, tile->score, tile->alpha, query);
+	weighted_values(
+	    type, T, (struct value_part){.v = v, .next = next, .dv = source->dv, .first = first, .end = end},
+	    tile->score, tile->alpha, query);
 	for (int t = 0; t < T; t++) {
 		if (tile->end[t] > end)
-			weighted_alone(v, source->dv, tile->first[t] > end ? tile->end[t] : end, tile->end[t],
+			weighted_alone(source, v, tile->first[t] > end ? tile->end[t] : end, tile->end[t],
 				       tile->score[t], 1.0f, &query[t]);
 		if (tile->end[t] < TAPE_KV_BLOCK)
 			add_zero(query[t].o, source->dv);
 	}
 }
 
-PANEL_INLINE void attend_tile(const int T, const struct attention_source *source, size_t block,
-			      struct attention_tile next, struct score_tile *tile,
+PANEL_INLINE void attend_tile(const enum weight_type type, const int T, const struct attention_source *source,
+			      size_t block, struct attention_tile next, struct score_tile *tile,
 			      struct attention_query *query)
 {
-	raw_scores(T, query, source->k + block, source->dk, next.k, tile);
+	raw_scores(type, T, query, source->k + block, source->dk, next.k, tile);
 	for (int t = 0; t < T; t++)
 		weigh(source, &query[t], tile->score[t], tile->first[t], tile->end[t], &tile->alpha[t]);
-	weigh_values(T, source, source->v + block, next.v, tile, query);
+	weigh_values(type, T, source, source->v + block, next.v, tile, query);
 }
 
+/* One query alone: rare, so not inlined. */
 static void attend_tile_alone(const struct attention_source *source, size_t block, int first, int end,
 			      struct attention_query *query)
 {
 	struct score_tile tile = {.first = {first}, .end = {end}};
 
-	if (first < end)
-		attend_tile(1, source, block, source->ahead, &tile, query);
+	if (first >= end)
+		return;
+	if (source->type == TYPE_Q8_0)
+		attend_tile(TYPE_Q8_0, 1, source, block, source->ahead, &tile, query);
+	else if (source->type == TYPE_BF16)
+		attend_tile(TYPE_BF16, 1, source, block, source->ahead, &tile, query);
+	else
+		attend_tile(TYPE_F16, 1, source, block, source->ahead, &tile, query);
 }
 
 static int clamp_to_tile(uint32_t key, uint32_t tile)
@@ -251,8 +337,9 @@ static inline void begin_query(struct attention_query *query, uint32_t dv)
 	memset(query->o, 0, (dv + 15) / 16 * 16 * sizeof *query->o);
 }
 
-PANEL_INLINE void attend_queries(const int T, const struct attention_source *source,
-				 struct attention_query *query, uint32_t from, uint32_t to)
+PANEL_INLINE void attend_queries(const enum weight_type type, const int T,
+				 const struct attention_source *source, struct attention_query *query,
+				 uint32_t from, uint32_t to)
 {
 	uint32_t end = 0;
 
@@ -270,9 +357,9 @@ PANEL_INLINE void attend_queries(const int T, const struct attention_source *sou
 			tile.end[t] = clamp_to_tile(query[t].end, at);
 			seen += tile.first[t] < tile.end[t];
 		}
-		size_t block = source->table[at / TAPE_KV_BLOCK] * source->block_elements;
+		size_t block = source->table[at / TAPE_KV_BLOCK] * source->block_bytes;
 		if (seen == T)
-			attend_tile(T, source, block,
+			attend_tile(type, T, source, block,
 				    next < to && next < end ? attention_tile(source, next) : source->ahead,
 				    &tile, query);
 		else
@@ -281,11 +368,17 @@ PANEL_INLINE void attend_queries(const int T, const struct attention_source *sou
 	}
 }
 
+/* attend_<T> for each type */
 #define ATTEND(T)                                                                                    \
 	static void attend_##T(const struct attention_source *source, struct attention_query *query, \
 			       uint32_t from, uint32_t to)                                           \
 	{                                                                                            \
-		attend_queries(T, source, query, from, to);                                          \
+		if (source->type == TYPE_Q8_0)                                                       \
+			attend_queries(TYPE_Q8_0, T, source, query, from, to);                       \
+		else if (source->type == TYPE_BF16)                                                  \
+			attend_queries(TYPE_BF16, T, source, query, from, to);                       \
+		else                                                                                 \
+			attend_queries(TYPE_F16, T, source, query, from, to);                        \
 	}
 ATTEND(1)
 ATTEND(2)

@@ -201,6 +201,59 @@ static bool isa_store_f16(const float *x, uint32_t n, uint16_t *dst, size_t stri
 	return finite;
 }
 
+static bool isa_store_bf16(const float *x, uint32_t n, uint16_t *dst, size_t stride)
+{
+	bool finite = true;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint16_t half = bf16_from_f32(x[i]);
+		finite &= (half & 0x7f80) != 0x7f80;
+		dst[i * stride] = half;
+	}
+	return finite;
+}
+
+/* contract_quantise_kv of a whole group. */
+PANEL_INLINE bool quantise_kv(const float *x, int8_t *q, uint16_t *ret_scale)
+{
+	const vf magic = vf_set1(12582912.0f), most = vf_set1(127.0f), least = vf_set1(-127.0f);
+	vf x0 = vf_load(x), x1 = vf_load(x + 16);
+	uint32_t largest =
+	    vi_max_lane(vi_max(vi_and(vf_bits(x0), 0x7fffffff), vi_and(vf_bits(x1), 0x7fffffff)));
+	uint16_t half = f16_from_f32(float_from_bits(largest) / 127.0f);
+	bool finite = f16_finite(half);
+	vf inverse = vf_set1(finite && half ? 1.0f / f16_to_f32(half) : 0.0f);
+
+	x0 = vf_mul(x0, inverse);
+	x1 = vf_mul(x1, inverse);
+	x0 = vf_if_less(most, x0, most, vf_if_less(x0, least, least, x0));
+	x1 = vf_if_less(most, x1, most, vf_if_less(x1, least, least, x1));
+	/* 0 times an infinity is a NaN, so silence is a selection. */
+	vi q0 = vi_sub(vf_bits(vf_add(x0, magic)), vi_set1(0x4b400000));
+	vi q1 = vi_sub(vf_bits(vf_add(x1, magic)), vi_set1(0x4b400000));
+	vi_store_s8(q, finite ? q0 : vi_set1(0));
+	vi_store_s8(q + 16, finite ? q1 : vi_set1(0));
+	*ret_scale = finite ? half : 0x7e00;
+	return finite;
+}
+
+static bool isa_store_q8(const float *x, uint32_t n, int8_t *dst, size_t stride, uint16_t *scale)
+{
+	int8_t q[BLOCK_COLUMNS];
+	bool finite = true;
+
+	for (uint32_t i = 0; i < n; i += BLOCK_COLUMNS) {
+		uint32_t count = n - i < BLOCK_COLUMNS ? n - i : BLOCK_COLUMNS;
+		if (count == BLOCK_COLUMNS)
+			finite &= quantise_kv(x + i, q, &scale[i]);
+		else
+			finite &= !contract_quantise_kv(x + i, count, q, &scale[i]);
+		for (uint32_t j = 0; j < count; j++)
+			dst[(i + j) * stride] = q[j];
+	}
+	return finite;
+}
+
 static bool isa_finite(const float *x, uint32_t n)
 {
 	uint32_t largest = 0;
@@ -290,6 +343,8 @@ static uint64_t isa_int8_peak(uint32_t rounds)
 	    .fma = isa_fma,               \
 	    .rope = isa_rope,             \
 	    .store_f16 = isa_store_f16,   \
+	    .store_bf16 = isa_store_bf16, \
+	    .store_q8 = isa_store_q8,     \
 	    .finite = isa_finite,         \
 	    .best = isa_best,             \
 	    .attend = isa_attend,         \

@@ -73,10 +73,12 @@ static void shape_kv(struct cpu_program *program)
 	for (uint32_t g = 0; g < program_tape(program)->n_groups; g++) {
 		const struct tape_group *group = &program_tape(program)->groups[g];
 		struct cpu_kv *kv = &program->kv[g];
-		kv->head_elements = (size_t)(group->dk + group->dv) * TAPE_KV_BLOCK;
-		kv->block_elements = group->kv_heads * kv->head_elements;
-		kv->layer_elements = kv->block_elements * program->base.limits.blocks[g];
-		kv->bytes = kv->layer_elements * group->layers * sizeof(uint16_t);
+		enum weight_type type = program->base.limits.kv_type;
+		kv->key_bytes = kv_row_bytes(type, group->dk) * TAPE_KV_BLOCK;
+		kv->head_bytes = kv->key_bytes + kv_row_bytes(type, group->dv) * TAPE_KV_BLOCK;
+		kv->block_bytes = group->kv_heads * kv->head_bytes;
+		kv->layer_bytes = kv->block_bytes * program->base.limits.blocks[g];
+		kv->bytes = kv->layer_bytes * group->layers;
 	}
 }
 
@@ -337,10 +339,8 @@ static int map_memory(struct cpu_program *program, char *why, size_t why_bytes)
 			      why, why_bytes);
 
 	for (uint32_t g = 0; mapped && g < program_tape(program)->n_groups; g++) {
-		uint8_t *data = NULL;
-
-		mapped = map_one(program, &data, BACKEND_KV, program->kv[g].bytes, true, why, why_bytes);
-		program->kv[g].data = (void *)data;
+		mapped = map_one(program, &program->kv[g].data, BACKEND_KV, program->kv[g].bytes, true, why,
+				 why_bytes);
 	}
 	return mapped ? 0 : -ENOMEM;
 }
@@ -348,8 +348,8 @@ static int map_memory(struct cpu_program *program, char *why, size_t why_bytes)
 int cpu_program_compile(struct backend *base, const struct tape *tape, const struct tape_limits *limits,
 			struct program **ret, char *why, size_t why_bytes)
 {
-	if (limits->kv_type != TYPE_F16) {
-		snprintf(why, why_bytes, "The cpu backend keeps KV in F16, not %s.",
+	if (!kv_type_exact(limits->kv_type)) {
+		snprintf(why, why_bytes, "The cpu backend keeps KV in F16, BF16 or Q8, not %s.",
 			 weight_type_info[limits->kv_type].name);
 		return -ENOTSUP;
 	}
@@ -422,10 +422,10 @@ int cpu_program_load(struct program *base, uint32_t index, uint32_t row, uint32_
 void cpu_program_fill_block(struct program *base, uint32_t group, uint32_t from, uint32_t to)
 {
 	const struct cpu_program *program = (struct cpu_program *)base;
-	size_t bytes = program->kv[group].block_elements * sizeof(uint16_t);
+	size_t bytes = program->kv[group].block_bytes;
 
 	for (uint32_t layer = 0; layer < base->tape->groups[group].layers; layer++) {
-		uint16_t *block = kv_block(program, group, layer, to);
+		uint8_t *block = kv_block(program, group, layer, to);
 		if (from == UINT32_MAX)
 			memset(block, 0, bytes);
 		else

@@ -54,10 +54,11 @@ struct cpu_buffer {
 	uint32_t column;
 };
 
-/* [layer][block][kv head][K (dk, 32), V (32, dv)] f16: the order in which attention reads, as one stream */
+/* [layer][block][kv head][K (dk, 32), V (32, dv)], scales of Q8_0 before the K or V that they belong to: the
+ * order in which attention reads, as one stream */
 struct cpu_kv {
-	uint16_t *data;
-	size_t head_elements, block_elements, layer_elements, bytes;
+	uint8_t *data;
+	size_t key_bytes, head_bytes, block_bytes, layer_bytes, bytes; /* key_bytes: K of a head */
 };
 
 struct cpu_program;
@@ -221,6 +222,6 @@ void multiply_panels(const struct cpu_program *, struct team_thread *, const str
 bool prepare_row(const struct cpu_program *, const struct cpu_weight *, const float *x, uint8_t *input,
 		 uint32_t row, uint32_t rows);
 /* KV of a group's layer. */
-uint16_t *kv_block(const struct cpu_program *, uint32_t group, uint32_t layer, uint32_t block);
+uint8_t *kv_block(const struct cpu_program *, uint32_t group, uint32_t layer, uint32_t block);
 
 #endif

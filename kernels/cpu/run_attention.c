@@ -11,10 +11,10 @@
 
 enum { WHOLE_SEGMENTS = 2 }; /* segments a thread from which they are not divided */
 
-uint16_t *kv_block(const struct cpu_program *program, uint32_t group, uint32_t layer, uint32_t block)
+uint8_t *kv_block(const struct cpu_program *program, uint32_t group, uint32_t layer, uint32_t block)
 {
 	const struct cpu_kv *kv = &program->kv[group];
-	return kv->data + layer * kv->layer_elements + block * kv->block_elements;
+	return kv->data + layer * kv->layer_bytes + block * kv->block_bytes;
 }
 
 static const uint32_t *block_table(const struct batch *batch, uint32_t group, uint32_t sequence)
@@ -22,27 +22,42 @@ static const uint32_t *block_table(const struct batch *batch, uint32_t group, ui
 	return batch->table[group] + (size_t)sequence * batch->table_stride;
 }
 
+/* One token's keys (at `slot`, 32 apart) or values (in row `slot`) of one head; false if one does not fit. */
+static bool store_row(const struct cpu_program *program, const float *x, uint32_t n, uint8_t *part,
+		      uint32_t slot, bool value)
+{
+	enum weight_type type = program->base.limits.kv_type;
+	size_t at = value ? (size_t)slot * n : slot, stride = value ? 1 : TAPE_KV_BLOCK;
+
+	if (type == TYPE_Q8_0)
+		return program->isa->store_q8(x, n, (int8_t *)part + kv_scales_bytes(type, n) + at, stride,
+					      (uint16_t *)part + slot);
+	uint16_t *half = (uint16_t *)part + at;
+	return type == TYPE_BF16 ? program->isa->store_bf16(x, n, half, stride)
+				 : program->isa->store_f16(x, n, half, stride);
+}
+
 void run_kv_write(struct cpu_program *program, const struct cpu_step *step, struct team_thread *self)
 {
 	const struct batch *batch = program->batch;
 	const struct tape_op *op = step->op;
 	const struct tape_group *group = &program_tape(program)->groups[op->u.attn.group];
+	const struct cpu_kv *kv = &program->kv[op->u.attn.group];
 	uint32_t heads = group->kv_heads, dk = group->dk, dv = group->dv, first, end;
 
 	own_items(program->split, batch->rows, heads, self, &first, &end);
 	for (uint32_t i = first; i < end; i++) {
 		uint32_t row = i / heads, head = i % heads, position = batch->position[row];
 		const uint32_t *table = block_table(batch, op->u.attn.group, batch->sequence[row]);
-		uint16_t *block =
-		    kv_block(program, op->u.attn.group, op->u.attn.layer, table[position / TAPE_KV_BLOCK]);
 		uint32_t slot = position % TAPE_KV_BLOCK;
-		uint16_t *k = block + head * program->kv[op->u.attn.group].head_elements;
-		uint16_t *v = k + (size_t)(dk * TAPE_KV_BLOCK + slot * dv);
+		uint8_t *k =
+		    kv_block(program, op->u.attn.group, op->u.attn.layer, table[position / TAPE_KV_BLOCK]) +
+		    head * kv->head_bytes;
 
-		bool fits = program->isa->store_f16(buffer_row(program, op->in[0], row) + (size_t)head * dk,
-						    dk, k + slot, TAPE_KV_BLOCK);
-		fits &= program->isa->store_f16(buffer_row(program, op->in[1], row) + (size_t)head * dv, dv,
-						v, 1);
+		bool fits = store_row(program, buffer_row(program, op->in[0], row) + (size_t)head * dk, dk, k,
+				      slot, false);
+		fits &= store_row(program, buffer_row(program, op->in[1], row) + (size_t)head * dv, dv,
+				  k + kv->key_bytes, slot, true);
 		if (!fits)
 			store_fault(program, row);
 		pool_work(self, 4 * (dk + dv));
@@ -62,13 +77,14 @@ static struct attention_source source_of(const struct attention *a, uint32_t seq
 {
 	const struct cpu_program *program = a->program;
 	const struct cpu_kv *kv = &program->kv[a->op->u.attn.group];
-	const uint16_t *k =
-	    kv_block(program, a->op->u.attn.group, a->op->u.attn.layer, 0) + kv_head * kv->head_elements;
+	const uint8_t *k =
+	    kv_block(program, a->op->u.attn.group, a->op->u.attn.layer, 0) + kv_head * kv->head_bytes;
 
 	return (struct attention_source){
+	    .type = program->base.limits.kv_type,
 	    .k = k,
-	    .v = k + (size_t)a->group->dk * TAPE_KV_BLOCK,
-	    .block_elements = kv->block_elements,
+	    .v = k + kv->key_bytes,
+	    .block_bytes = kv->block_bytes,
 	    .table = block_table(program->batch, a->op->u.attn.group, sequence),
 	    .dk = a->group->dk,
 	    .dv = a->group->dv,

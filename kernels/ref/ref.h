@@ -39,7 +39,7 @@ struct ref_rows {
 };
 
 /* (layers, blocks, kv_heads, dk, 32) and (layers, blocks, kv_heads, 32, dv), as f32 whatever the cache's
- * type: an F16 cache is rounded when it is written, so that it need not be widened at each read. */
+ * type: what is written is rounded as that type is, so that it need not be widened at each read. */
 struct ref_cache {
 	float *k, *v;
 };

@@ -14,16 +14,45 @@ static size_t layer_floats(const struct ref_program *program, uint16_t group, ui
 	       TAPE_KV_BLOCK;
 }
 
-/* The value as the cache keeps it; false if it does not fit. */
-static bool store(const struct ref_program *program, float value, float *ret)
+/* The value as an F32, F16 or BF16 cache keeps it; false if it does not fit. */
+static bool store(enum weight_type type, float value, float *ret)
 {
-	if (program->base.limits.kv_type == TYPE_F32) {
+	if (type == TYPE_F32)
 		*ret = value;
-		return float_finite(value);
+	else if (type == TYPE_BF16)
+		*ret = bf16_to_f32(bf16_from_f32(value));
+	else
+		*ret = f16_to_f32(f16_from_f32(value));
+	return float_finite(*ret);
+}
+
+/* Up to 32 values of one head to to[0], to[stride], ... as a Q8 cache keeps them. */
+static bool store_group(const float *x, uint32_t n, float *to, size_t stride)
+{
+	int8_t q[BLOCK_COLUMNS];
+	uint16_t scale;
+	int fault = contract_quantise_kv(x, n, q, &scale);
+
+	for (uint32_t i = 0; i < n; i++)
+		to[i * stride] = (float)q[i] * f16_to_f32(scale);
+	return !fault;
+}
+
+/* One head's keys or values of a token; false if one does not fit. */
+static bool store_head(enum weight_type type, const float *x, uint32_t n, float *to, size_t stride)
+{
+	bool fits = true;
+
+	if (type != TYPE_Q8_0) {
+		for (uint32_t i = 0; i < n; i++)
+			fits = store(type, x[i], &to[i * stride]) && fits;
+		return fits;
 	}
-	uint16_t half = f16_from_f32(value);
-	*ret = f16_to_f32(half);
-	return f16_finite(half);
+	for (uint32_t i = 0; i < n; i += BLOCK_COLUMNS)
+		fits = store_group(x + i, n - i < BLOCK_COLUMNS ? n - i : BLOCK_COLUMNS, to + i * stride,
+				   stride) &&
+		       fits;
+	return fits;
 }
 
 static void write_row(struct ref_program *program, const struct tape_op *op, const float *k, const float *v,
@@ -36,15 +65,17 @@ static void write_row(struct ref_program *program, const struct tape_op *op, con
 		      at * group->dk * TAPE_KV_BLOCK;
 	float *to_v = cache->v + op->u.attn.layer * layer_floats(program, op->u.attn.group, group->dv) +
 		      at * group->dv * TAPE_KV_BLOCK;
+	enum weight_type type = program->base.limits.kv_type;
 	bool fits = true;
 
-	for (uint32_t d = 0; d < group->kv_heads * group->dk; d++)
-		fits = store(program, k[d], &to_k[(size_t)d * TAPE_KV_BLOCK + slot]) && fits;
-	for (uint32_t h = 0; h < group->kv_heads; h++)
-		for (uint32_t d = 0; d < group->dv; d++)
-			fits = store(program, v[h * group->dv + d],
-				     &to_v[((size_t)h * TAPE_KV_BLOCK + slot) * group->dv + d]) &&
-			       fits;
+	for (uint32_t h = 0; h < group->kv_heads; h++) {
+		fits = store_head(type, k + h * group->dk, group->dk,
+				  to_k + (size_t)h * group->dk * TAPE_KV_BLOCK + slot, TAPE_KV_BLOCK) &&
+		       fits;
+		fits = store_head(type, v + h * group->dv, group->dv,
+				  to_v + ((size_t)h * TAPE_KV_BLOCK + slot) * group->dv, 1) &&
+		       fits;
+	}
 	if (!fits)
 		*bad = 1;
 }

@@ -119,8 +119,10 @@ static int supported(const struct ref_backend *backend, const struct tape *tape,
 	const char *fault = NULL;
 	uint32_t at = 0;
 
-	if (limits->kv_type != (backend->f32 ? TYPE_F32 : TYPE_F16))
-		fault = backend->f32 ? "a cache that is not F32" : "a cache that is not F16";
+	if (backend->f32 && limits->kv_type != TYPE_F32)
+		fault = "a KV cache that is not F32 as ref-f32";
+	else if (!backend->f32 && !kv_type_exact(limits->kv_type))
+		fault = "a KV cache that is not F16, BF16 or Q8 as ref-int8";
 	for (uint32_t g = 0; g < tape->n_groups && !fault; g++)
 		if (tape->groups[g].kind != KV_FULL && tape->groups[g].kind != KV_WINDOW)
 			fault = "latent or recurrent caches";

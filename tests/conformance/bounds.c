@@ -279,6 +279,81 @@ void rows_stay_in_bounds(void **state)
 
 /* Halves at a stride, as keys lie, and side by side, as values do; the last element is each mapping's last.
  */
+static uint16_t half_of(enum weight_type type, float x)
+{
+	return type == TYPE_F16 ? f16_from_f32(x) : bf16_from_f32(x);
+}
+
+static void check_halves(const struct cpu_isa *isa, enum weight_type type, uint32_t n, uint32_t stride,
+			 uint64_t *random)
+{
+	bool (*store)(const float *, uint32_t, uint16_t *, size_t) =
+	    type == TYPE_F16 ? isa->store_f16 : isa->store_bf16;
+	uint32_t halves = (n - 1) * stride + 1;
+	float *x = random_floats(n, 9.0f, random);
+	uint16_t *y = fence_alloc(halves * sizeof *y, sizeof *y);
+
+	x[n / 2] = 1e-6f; /* a subnormal half */
+	assert_true(store(x, n, y, stride));
+	for (uint32_t j = 0; j < halves; j++)
+		assert_int_equal(y[j], j % stride ? 0 : half_of(type, x[j / stride]));
+	assert_true(isa->finite(x, n));
+	x[n - 1] = type == TYPE_F16 ? 65520.0f : 3.3961776e38f; /* the next ones round to infinity */
+	assert_false(store(x, n, y, stride));
+	x[n - 1] = type == TYPE_F16 ? -65519.0f : -3.3961773e38f;
+	assert_true(store(x, n, y, stride));
+	x[n - 1] = INFINITY;
+	assert_false(isa->finite(x, n));
+	assert_false(store(x, n, y, stride));
+	x[n - 1] = NAN;
+	assert_false(store(x, n, y, stride));
+	fence_free(y, halves * sizeof *y, sizeof *y);
+	release(x, n);
+}
+
+/* q and scales of a Q8 cache: those of x as contract_quantise_kv makes them, nothing beside them. */
+static void check_quants(const struct cpu_isa *isa, const float *x, uint32_t n, uint32_t stride, bool fits)
+{
+	uint32_t bytes = (n - 1) * stride + 1, halves = (n - 1) / 32 * 32 + 1;
+	int8_t *q = fence_alloc(bytes, 1), want[32];
+	uint16_t *scale = fence_alloc(halves * sizeof *scale, sizeof *scale), half;
+
+	assert_int_equal(isa->store_q8(x, n, q, stride, scale), fits);
+	for (uint32_t i = 0; i < n; i += 32) {
+		uint32_t count = n - i < 32 ? n - i : 32;
+		contract_quantise_kv(x + i, count, want, &half);
+		assert_int_equal(scale[i], half);
+		for (uint32_t j = 0; j < count; j++)
+			assert_int_equal(q[(i + j) * stride], want[j]);
+	}
+	for (uint32_t i = 0; i < bytes; i++)
+		assert_true(i % stride == 0 || q[i] == 0);
+	for (uint32_t i = 0; i < halves; i++)
+		assert_true(i % 32 == 0 || scale[i] == 0);
+	fence_free(q, bytes, 1);
+	fence_free(scale, halves * sizeof *scale, sizeof *scale);
+}
+
+/* From values whose scale is a zero half over subnormal scales to one that is too large. */
+static void check_quantised(const struct cpu_isa *isa, uint32_t n, uint32_t stride, uint64_t *random)
+{
+	static const float size[] = {1e-30f, 3e-6f, 1.1e-5f, 1e-3f, 9.0f, 8e6f};
+	float *x = random_floats(n, 1.0f, random);
+
+	for (unsigned i = 0; i < sizeof size / sizeof size[0]; i++) {
+		float *y = random_floats(n, 1.0f, random);
+		for (uint32_t j = 0; j < n; j++)
+			y[j] = x[j] * size[i];
+		check_quants(isa, y, n, stride, true);
+		y[n / 2] = 127.0f * 65520.0f;
+		check_quants(isa, y, n, stride, false);
+		y[n / 2] = i % 2 ? NAN : -INFINITY;
+		check_quants(isa, y, n, stride, false);
+		release(y, n);
+	}
+	release(x, n);
+}
+
 void halves_stay_in_bounds(void **state)
 {
 	const struct cpu_isa *isa = conformance_isa();
@@ -287,20 +362,9 @@ void halves_stay_in_bounds(void **state)
 
 	for (unsigned i = 0; isa && i < sizeof odd / sizeof odd[0]; i++)
 		for (uint32_t stride = 1; stride <= 32; stride += 31) {
-			uint32_t n = odd[i], halves = (n - 1) * stride + 1;
-			float *x = random_floats(n, 9.0f, &random);
-			uint16_t *y = fence_alloc(halves * sizeof *y, sizeof *y);
-			x[n / 2] = 1e-6f; /* a subnormal half */
-			assert_true(isa->store_f16(x, n, y, stride));
-			for (uint32_t j = 0; j < halves; j++)
-				assert_int_equal(y[j], j % stride ? 0 : f16_from_f32(x[j / stride]));
-			assert_true(isa->finite(x, n));
-			x[n - 1] = 65520.0f;
-			assert_false(isa->store_f16(x, n, y, stride));
-			x[n - 1] = INFINITY;
-			assert_false(isa->finite(x, n));
-			fence_free(y, halves * sizeof *y, sizeof *y);
-			release(x, n);
+			check_halves(isa, TYPE_F16, odd[i], stride, &random);
+			check_halves(isa, TYPE_BF16, odd[i], stride, &random);
+			check_quantised(isa, odd[i], stride, &random);
 		}
 	contract_leave(saved);
 }

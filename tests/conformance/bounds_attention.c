@@ -14,13 +14,21 @@
 #include "tests/conformance/fence.h"
 #include "tests/conformance/synthetic.h"
 
-enum { TILES = 3, KEYS = TILES * TAPE_KV_BLOCK, BLOCKS = 5, DIMS_MAX = 256, HALF_NAN = 0x7e00 };
+enum { TILES = 3, KEYS = TILES * TAPE_KV_BLOCK, BLOCKS = 5, DIMS_MAX = 256, HALF_NAN = 0x7fff };
 
 static const uint32_t table[TILES] = {4, 0, 2};
+static const enum weight_type cache_types[] = {TYPE_F16, TYPE_BF16, TYPE_Q8_0};
+
+/* The keys or the values. */
+struct part {
+	uint8_t *data;
+	size_t bytes;
+	uint32_t d;
+	bool value;
+};
 
 struct cache {
-	uint16_t *k, *v;
-	size_t k_bytes, v_bytes;
+	struct part k, v;
 	struct attention_source source;
 };
 
@@ -29,57 +37,101 @@ static float uniform(uint64_t *random)
 	return (float)(synthetic_random(random) >> 40) / (float)(1 << 23) - 1.0f;
 }
 
-/* The element at `at` of key or value `key`'s tile. */
-static uint16_t *element(uint16_t *cache, const struct attention_source *source, uint32_t key, size_t at)
+/* What precedes the elements of the key's tile: scales, or nothing. */
+static uint8_t *tile_of(const struct cache *c, const struct part *part, uint32_t key)
 {
-	return cache + table[key / TAPE_KV_BLOCK] * source->block_elements + at;
+	return part->data + table[key / TAPE_KV_BLOCK] * c->source.block_bytes;
 }
 
-static uint16_t *k_at(const struct cache *c, uint32_t key, uint32_t d)
+static uint16_t *scale_at(const struct cache *c, const struct part *part, uint32_t key, uint32_t d)
 {
-	return element(c->k, &c->source, key, (size_t)d * TAPE_KV_BLOCK + key % TAPE_KV_BLOCK);
+	return (uint16_t *)tile_of(c, part, key) + d / 32 * TAPE_KV_BLOCK + key % TAPE_KV_BLOCK;
 }
 
-static uint16_t *v_at(const struct cache *c, uint32_t key, uint32_t d)
+/* The element's index among those of its tile. */
+static size_t inside(const struct part *part, uint32_t key, uint32_t d)
 {
-	return element(c->v, &c->source, key, (size_t)(key % TAPE_KV_BLOCK) * c->source.dv + d);
+	uint32_t slot = key % TAPE_KV_BLOCK;
+	return part->value ? (size_t)slot * part->d + d : (size_t)d * TAPE_KV_BLOCK + slot;
 }
 
-/* Keys from `seen` on are NaN, and so is all that belongs to no block of the table. */
-static struct cache make_cache(uint32_t dk, uint32_t dv, uint32_t seen, float softcap, uint64_t *random)
+static void put(const struct cache *c, const struct part *part, uint32_t key, const float *x)
 {
-	size_t block = (size_t)(dk > dv ? dk : dv) * TAPE_KV_BLOCK;
-	struct cache c = {.k_bytes = 2 * ((BLOCKS - 1) * block + (size_t)dk * TAPE_KV_BLOCK),
-			  .v_bytes = 2 * ((BLOCKS - 1) * block + (size_t)dv * TAPE_KV_BLOCK)};
+	enum weight_type type = c->source.type;
+	uint8_t *tile = tile_of(c, part, key);
+	int8_t q[32];
 
-	c.k = fence_alloc(c.k_bytes, 2);
-	c.v = fence_alloc(c.v_bytes, 2);
-	c.source = (struct attention_source){.k = c.k,
-					     .v = c.v,
-					     .block_elements = block,
+	for (uint32_t d = 0; d < part->d; d++) {
+		uint16_t *half = (uint16_t *)tile + inside(part, key, d);
+		if (type == TYPE_F16)
+			*half = f16_from_f32(x[d]);
+		else if (type == TYPE_BF16)
+			*half = bf16_from_f32(x[d]);
+		else if (d % 32 == 0)
+			contract_quantise_kv(x + d, part->d - d < 32 ? part->d - d : 32, q,
+					     scale_at(c, part, key, d));
+		if (type == TYPE_Q8_0)
+			tile[kv_scales_bytes(type, part->d) + inside(part, key, d)] = (uint8_t)q[d % 32];
+	}
+}
+
+static float get(const struct cache *c, const struct part *part, uint32_t key, uint32_t d)
+{
+	enum weight_type type = c->source.type;
+	const uint8_t *tile = tile_of(c, part, key);
+
+	if (type == TYPE_Q8_0)
+		return (float)(int8_t)tile[kv_scales_bytes(type, part->d) + inside(part, key, d)] *
+		       f16_to_f32(*scale_at(c, part, key, d));
+	uint16_t half = ((const uint16_t *)tile)[inside(part, key, d)];
+	return type == TYPE_BF16 ? bf16_to_f32(half) : f16_to_f32(half);
+}
+
+/* All of it is NaN, what belongs to no block of the table, too. */
+static struct part make_part(enum weight_type type, uint32_t d, bool value, size_t block)
+{
+	struct part part = {
+	    .bytes = (BLOCKS - 1) * block + kv_row_bytes(type, d) * TAPE_KV_BLOCK, .d = d, .value = value};
+
+	part.data = fence_alloc(part.bytes, 2);
+	for (size_t i = 0; i < part.bytes / 2; i++)
+		((uint16_t *)part.data)[i] = HALF_NAN;
+	return part;
+}
+
+/* Keys from `seen` on are NaN. */
+static struct cache make_cache(enum weight_type type, uint32_t dk, uint32_t dv, uint32_t seen, float softcap,
+			       uint64_t *random)
+{
+	size_t block = kv_row_bytes(type, dk > dv ? dk : dv) * TAPE_KV_BLOCK;
+	struct cache c = {.k = make_part(type, dk, false, block), .v = make_part(type, dv, true, block)};
+	float x[DIMS_MAX];
+
+	c.source = (struct attention_source){.type = type,
+					     .k = c.k.data,
+					     .v = c.v.data,
+					     .block_bytes = block,
 					     .table = table,
 					     .dk = dk,
 					     .dv = dv,
 					     .scale = 0.3f,
 					     .softcap = softcap};
 	c.source.ahead = attention_tile(&c.source, 0);
-	for (size_t i = 0; i < c.k_bytes / 2; i++)
-		c.k[i] = HALF_NAN;
-	for (size_t i = 0; i < c.v_bytes / 2; i++)
-		c.v[i] = HALF_NAN;
 	for (uint32_t key = 0; key < seen; key++) {
 		for (uint32_t d = 0; d < dk; d++)
-			*k_at(&c, key, d) = f16_from_f32(2.0f * uniform(random));
+			x[d] = 2.0f * uniform(random);
+		put(&c, &c.k, key, x);
 		for (uint32_t d = 0; d < dv; d++)
-			*v_at(&c, key, d) = f16_from_f32(uniform(random));
+			x[d] = uniform(random);
+		put(&c, &c.v, key, x);
 	}
 	return c;
 }
 
 static void free_cache(struct cache *c)
 {
-	fence_free(c->k, c->k_bytes, 2);
-	fence_free(c->v, c->v_bytes, 2);
+	fence_free(c->k.data, c->k.bytes, 2);
+	fence_free(c->v.data, c->v.bytes, 2);
 }
 
 static float score_of(const struct cache *c, const float *q, uint32_t key)
@@ -87,7 +139,7 @@ static float score_of(const struct cache *c, const float *q, uint32_t key)
 	float acc = 0;
 
 	for (uint32_t d = 0; d < c->source.dk; d++)
-		acc = fmaf(q[d], f16_to_f32(*k_at(c, key, d)), acc);
+		acc = fmaf(q[d], get(c, &c->k, key, d), acc);
 	acc = acc * c->source.scale;
 	return c->source.softcap > 0 ? contract_softcap(acc, c->source.softcap) : acc;
 }
@@ -107,7 +159,7 @@ static void want_attention(const struct cache *c, const struct attention_query *
 			mask[j] = from + j >= query->first && from + j < query->end;
 			score[j] = score_of(c, query->q, from + j);
 			for (uint32_t d = 0; d < dv; d++)
-				v[j * dv + d] = f16_to_f32(*v_at(c, from + j, d));
+				v[j * dv + d] = get(c, &c->v, from + j, d);
 		}
 		contract_tile(score, mask, v, dv, dv, state, o);
 	}
@@ -157,9 +209,9 @@ static void check_query(const struct cpu_isa *isa, const struct cache *c, struct
 	assert_true(state.l >= 1.0f && state.l <= KEYS && fabsf(want[dv - 1]) < KEYS); /* no NaN in it */
 	if (memcmp(query->o, want, dv * sizeof *want) || memcmp(&query->m, &state.m, sizeof state.m) ||
 	    memcmp(&query->l, &state.l, sizeof state.l))
-		fail_msg("%s: keys [%u, %u), %u and %u columns: m %a l %a, wanted %a %a", isa->name,
-			 query->first, query->end, c->source.dk, dv, (double)query->m, (double)query->l,
-			 (double)state.m, (double)state.l);
+		fail_msg("%s, %s: keys [%u, %u), %u and %u columns: m %a l %a, wanted %a %a", isa->name,
+			 weight_type_info[c->source.type].name, query->first, query->end, c->source.dk, dv,
+			 (double)query->m, (double)query->l, (double)state.m, (double)state.l);
 	/* Merged into another segment, which is half of it here. */
 	size_t bytes = (dv + 15) / 16 * 16 * sizeof(float);
 	float *O = fence_alloc(bytes, 64), *y = fence_alloc(dv * sizeof *y, sizeof *y);
@@ -179,26 +231,33 @@ static void check_query(const struct cpu_isa *isa, const struct cache *c, struct
 	fence_free(y, dv * sizeof *y, sizeof *y);
 }
 
-void attention_stays_in_bounds(void **state)
+static void check_type(const struct cpu_isa *isa, enum weight_type type, uint64_t *random)
 {
 	static const struct {
 		uint32_t dk, dv, seen;
 		float softcap;
 	} shapes[] = {{14, 6, 33, 0}, {64, 64, 96, 0}, {80, 72, 65, 0}, {256, 256, 40, 5.0f}, {1, 17, 32, 0}};
-	const struct cpu_isa *isa = conformance_isa();
-	uint32_t saved = contract_enter();
-	uint64_t random = 6;
 
-	for (unsigned i = 0; isa && i < sizeof shapes / sizeof shapes[0]; i++)
+	for (unsigned i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
 		for (uint32_t n = 1; n <= QUERY_ROWS; n++) {
-			struct cache c = make_cache(shapes[i].dk, shapes[i].dv, shapes[i].seen,
-						    shapes[i].softcap, &random);
-			struct queries all = make_queries(&c, n, shapes[i].seen, &random);
+			struct cache c = make_cache(type, shapes[i].dk, shapes[i].dv, shapes[i].seen,
+						    shapes[i].softcap, random);
+			struct queries all = make_queries(&c, n, shapes[i].seen, random);
 			isa->attend(&c.source, all.query, n, 0, (shapes[i].seen + 31) / 32 * 32);
 			for (uint32_t q = 0; q < n; q++)
 				check_query(isa, &c, &all.query[q]);
 			free_queries(&all);
 			free_cache(&c);
 		}
+}
+
+void attention_stays_in_bounds(void **state)
+{
+	const struct cpu_isa *isa = conformance_isa();
+	uint32_t saved = contract_enter();
+	uint64_t random = 6;
+
+	for (unsigned i = 0; isa && i < sizeof cache_types / sizeof cache_types[0]; i++)
+		check_type(isa, cache_types[i], &random);
 	contract_leave(saved);
 }

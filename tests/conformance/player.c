@@ -20,7 +20,9 @@ int player_open_wide(struct player *player, const struct synthetic *model, const
 				     .sequences = PLAY_SEQUENCES_MAX,
 				     .outputs = rows,
 				     .context = model->tape.context,
-				     .kv_type = !strcmp(kind, "ref-f32") ? TYPE_F32 : TYPE_F16};
+				     .kv_type = !strcmp(kind, "ref-f32")     ? TYPE_F32
+						: model->spec.kv == TYPE_F32 ? TYPE_F16
+									     : model->spec.kv};
 	int err;
 
 	*player = (struct player){.tape = &model->tape};
@@ -175,7 +177,7 @@ static void run(struct state *s)
 static void keep_kv(struct state *s, uint32_t g)
 {
 	for (uint32_t q = 0; q < s->play->sequences; q++) {
-		uint16_t **kv = &s->result->kv[q][g];
+		float **kv = &s->result->kv[q][g];
 		*kv = calloc(player_kv_elements(s->player, g, s->play->n[q]), sizeof **kv);
 		assert_non_null(*kv);
 		player_kv(s->player, g, s->owned[g] + q * s->stride, s->play->n[q], *kv);

@@ -24,10 +24,10 @@ int player_open_wide(struct player *, const struct synthetic *, const char *kind
 		     size_t why_bytes);
 void player_close(struct player *);
 
-/* F16 keys and values of the first n positions in all layers of a group, as the cache of a "cpu" or
- * "ref-int8" program holds them: (layers, n, kv_heads * (dk + dv)). blocks: the sequence's block table. */
+/* Keys and values of the first n positions in all layers of a group, as the cache of a "cpu" or "ref-int8"
+ * program gives them back: (layers, n, kv_heads * (dk + dv)). blocks: the sequence's block table. */
 size_t player_kv_elements(const struct player *, uint32_t group, uint32_t n);
-void player_kv(const struct player *, uint32_t group, const uint32_t *blocks, uint32_t n, uint16_t *ret);
+void player_kv(const struct player *, uint32_t group, const uint32_t *blocks, uint32_t n, float *ret);
 
 struct play {
 	uint32_t sequences;
@@ -40,10 +40,10 @@ struct play {
 };
 
 struct played {
-	float *logits[PLAY_SEQUENCES_MAX];                 /* (n, vocab) */
-	uint8_t *have[PLAY_SEQUENCES_MAX];                 /* (n): the position was an output */
-	uint8_t *faults[PLAY_SEQUENCES_MAX];               /* (n) */
-	uint16_t *kv[PLAY_SEQUENCES_MAX][TAPE_GROUPS_MAX]; /* player_kv of all its positions at the end */
+	float *logits[PLAY_SEQUENCES_MAX];              /* (n, vocab) */
+	uint8_t *have[PLAY_SEQUENCES_MAX];              /* (n): the position was an output */
+	uint8_t *faults[PLAY_SEQUENCES_MAX];            /* (n) */
+	float *kv[PLAY_SEQUENCES_MAX][TAPE_GROUPS_MAX]; /* player_kv of all its positions at the end */
 };
 
 void play(struct player *, const struct play *, struct played *ret);

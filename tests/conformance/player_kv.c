@@ -24,29 +24,35 @@ static size_t inside(const struct tape_group *g, const struct place *p)
 	return p->value ? (size_t)p->slot * g->dv + p->d : (size_t)p->d * TAPE_KV_BLOCK + p->slot;
 }
 
-static uint16_t cached_by_cpu(const struct player *player, const struct place *p)
+static float cached_by_cpu(const struct player *player, const struct place *p)
 {
 	const struct cpu_program *program = (const struct cpu_program *)player->program;
 	const struct tape_group *g = &player->tape->groups[p->group];
-	const uint16_t *head =
-	    kv_block(program, p->group, p->layer, p->block) + p->head * program->kv[p->group].head_elements;
+	const struct cpu_kv *kv = &program->kv[p->group];
+	enum weight_type type = player->limits.kv_type;
+	const uint8_t *part = kv_block(program, p->group, p->layer, p->block) + p->head * kv->head_bytes +
+			      (p->value ? kv->key_bytes : 0);
+	const uint16_t *half = (const uint16_t *)part;
 
-	return head[inside(g, p) + (p->value ? (size_t)g->dk * TAPE_KV_BLOCK : 0)];
+	if (type == TYPE_Q8_0) {
+		const int8_t *q = (const int8_t *)part + kv_scales_bytes(type, p->value ? g->dv : g->dk);
+		return (float)q[inside(g, p)] * f16_to_f32(half[p->d / 32 * TAPE_KV_BLOCK + p->slot]);
+	}
+	return type == TYPE_BF16 ? bf16_to_f32(half[inside(g, p)]) : f16_to_f32(half[inside(g, p)]);
 }
 
-/* The reference keeps halves as f32; a half is what it was after the way there and back. */
-static uint16_t cached_by_ref(const struct player *player, const struct place *p)
+static float cached_by_ref(const struct player *player, const struct place *p)
 {
 	const struct ref_cache *cache = &((const struct ref_program *)player->program)->cache[p->group];
 	const struct tape_group *g = &player->tape->groups[p->group];
 	size_t block = (size_t)p->layer * player->limits.blocks[p->group] + p->block;
 	size_t head = (block * g->kv_heads + p->head) * (p->value ? g->dv : g->dk) * TAPE_KV_BLOCK;
 
-	return f16_from_f32((p->value ? cache->v : cache->k)[head + inside(g, p)]);
+	return (p->value ? cache->v : cache->k)[head + inside(g, p)];
 }
 
 /* Fills the keys and then the values of one head at one position; returns what comes after them. */
-static uint16_t *copy_head(const struct player *player, struct place p, uint16_t *to)
+static float *copy_head(const struct player *player, struct place p, float *to)
 {
 	const struct tape_group *g = &player->tape->groups[p.group];
 	bool ref = !strncmp(backend_isa(player->backend), "ref", 3);
@@ -59,7 +65,7 @@ static uint16_t *copy_head(const struct player *player, struct place p, uint16_t
 	return to;
 }
 
-void player_kv(const struct player *player, uint32_t group, const uint32_t *blocks, uint32_t n, uint16_t *ret)
+void player_kv(const struct player *player, uint32_t group, const uint32_t *blocks, uint32_t n, float *ret)
 {
 	const struct tape_group *g = &player->tape->groups[group];
 	struct place p = {.group = group};

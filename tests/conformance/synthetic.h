@@ -11,6 +11,7 @@ struct synthetic_spec {
 	enum weight_type matrix; /* of all matrices */
 	enum weight_type embed;  /* F32 and not tied: the row of the last token is NaN */
 	bool tied;               /* LOGITS reads the embedding */
+	enum weight_type kv;     /* of the KV cache; TYPE_F32, which is 0: F16 */
 	uint32_t window;         /* > 0: every second layer is in a WINDOW group of its own */
 	uint32_t experts, used;  /* > 0: EXPERTS instead of a dense feed-forward part */
 	bool sigmoid, renormalise;

@@ -184,6 +184,38 @@ static void quantisation_rounds_ties_to_even(void **state)
 	assert_true(q[0] == 127 && q[1] == 64); /* 63.5 to even */
 }
 
+static void cached_values_are_quantised_by_the_rounded_scale(void **state)
+{
+	/* 2047.5 * 127: the scale 2047.5 is a tie between the halves 2047 and 2048, and 2048 is even. */
+	float x[32] = {260032.5f, -260032.5f, 1024.0f, 3072.0f, 2047.0f, -129024.0f};
+	int8_t q[32];
+	uint16_t scale;
+
+	assert_int_equal(contract_quantise_kv(x, 32, q, &scale), 0);
+	assert_int_equal(scale, 0x6800);
+	const int8_t want[6] = {127, -127, 0, 2, 1, -63};
+	assert_memory_equal(q, want, sizeof want);
+	assert_int_equal(contract_quantise_kv(x + 2, 2, q, &scale), 0); /* a short group: 3072 / 127 */
+	assert_int_equal(scale, 0x4e0c); /* 24.1875; not above it by more than half of 1/64 */
+	assert_true(q[0] == 42 && q[1] == 127);
+	/* 1.4 * 2^-24 rounds to the smallest half: 127 * 1.4 would not fit eight bits. */
+	x[0] = 127 * 1.4f * 0x1p-24f;
+	x[1] = -0x1p-24f;
+	assert_int_equal(contract_quantise_kv(x, 2, q, &scale), 0);
+	assert_true(scale == 1 && q[0] == 127 && q[1] == -1);
+	x[0] = 127 * 0x1p-25f; /* a tie: the scale is zero, and so is all */
+	assert_int_equal(contract_quantise_kv(x, 2, q, &scale), 0);
+	assert_true(scale == 0 && q[0] == 0 && q[1] == 0);
+	x[1] = 127 * 65519.0f;
+	assert_int_equal(contract_quantise_kv(x, 2, q, &scale), 0);
+	assert_true(scale == 0x7bff && q[1] == 127);
+	x[1] = -127 * 65520.0f;
+	assert_int_equal(contract_quantise_kv(x, 2, q, &scale), 1);
+	x[1] = NAN;
+	assert_int_equal(contract_quantise_kv(x, 2, q, &scale), 1);
+	assert_true(scale == 0x7e00 && q[0] == 0 && q[1] == 0);
+}
+
 /* Attention over two segments against plain softmax in long double; masked keys and values are NaN. */
 static void tiles_and_segments_make_a_softmax(void **state)
 {
@@ -245,6 +277,7 @@ int main(void)
 	    cmocka_unit_test(sums_run_over_sixteen_lanes_and_a_tree),
 	    cmocka_unit_test(norms_follow_their_formula),
 	    cmocka_unit_test(quantisation_rounds_ties_to_even),
+	    cmocka_unit_test(cached_values_are_quantised_by_the_rounded_scale),
 	    cmocka_unit_test(tiles_and_segments_make_a_softmax),
 	    cmocka_unit_test(entering_flushes_subnormals_and_leaving_restores),
 	    cmocka_unit_test(rotation_is_a_rotation),
