@@ -179,6 +179,11 @@ int program_step(struct program *program, const struct batch *batch)
 	return program->ops->step(program, batch);
 }
 
+void program_paths(const struct program *program, struct program_paths *ret)
+{
+	program->ops->paths(program, ret);
+}
+
 const float *program_logits(const struct program *program)
 {
 	return program->ops->logits(program);

@@ -2,10 +2,10 @@
  *
  * A backend receives pointers, shapes and strides; it knows no ring, socket or file. Work is split over
  * outputs, never over a reduction, so that bits depend on nothing but weights, tokens and positions
- * (docs/numerics.md). Thread rule: one thread owns a program; program_load may run on another thread before
- * the first step, one at a time for each weight. Backends own worker threads; program_step returns when all
- * of them are done. Memory: everything is allocated by backend_open and program_compile; program_step
- * allocates nothing. */
+ * (docs/numerics.md). Thread rule: one thread owns a program; program_load may run on other threads before
+ * the first step, several at once for rows that differ. Backends own worker threads; program_step returns
+ * when all of them are done. Memory: everything is allocated by backend_open and program_compile;
+ * program_step allocates nothing. */
 #ifndef TOKENRING_KERNELS_BACKEND_H
 #define TOKENRING_KERNELS_BACKEND_H
 
@@ -161,6 +161,16 @@ const uint8_t *program_faults(const struct program *);
 int program_copy_block(struct program *, uint32_t group, uint32_t from, uint32_t to);
 /* Fills a block with zeros in every layer of a group. */
 int program_zero_block(struct program *, uint32_t group, uint32_t block);
+
+/* Where a program stops having paths of its own: a batch of more rows than `rows`, or a row that sees more
+ * keys than `keys`, runs no code, touches no memory and takes no decision that smaller ones did not.
+ * UINT32_MAX: every number does. Who has run one row at `keys` keys and batches of 2, 4, 8 ... `rows` rows,
+ * half of them of one sequence and half of a sequence each, the last of them over two segments of keys, has
+ * run them all. */
+struct program_paths {
+	uint32_t rows, keys;
+};
+void program_paths(const struct program *, struct program_paths *ret);
 
 /* Bytes of weights, and of KV at this context length, that one row of one sequence reads in a step: for the
  * bench's GB/s. Multiply-adds a row, without attention. */

@@ -22,6 +22,7 @@ struct backend_ops {
 	int (*load)(struct program *, uint32_t weight, uint32_t row, uint32_t rows, const void *raw);
 	/* The batch has passed the limits. */
 	int (*step)(struct program *, const struct batch *);
+	void (*paths)(const struct program *, struct program_paths *ret);
 	const float *(*logits)(const struct program *);
 	const struct output_best *(*best)(const struct program *);
 	const float *(*hidden)(const struct program *, uint32_t output);

@@ -44,6 +44,7 @@ struct engine_counts {
 	shared_u64 waiting, running, paused, kv_blocks, kv_blocks_used;
 	shared_u64 finished, refused, steps, rows, prompt_tokens, generated_tokens, step_ns, warmed_shapes;
 	shared_u64 longest_step_ns;
+	shared_u64 ready_ns; /* when the warm-up ended; 0: it has not */
 	struct {
 		shared_u64 ended_ns, took_ns;
 	} last_steps[ENGINE_LAST_STEPS]; /* step n at n % ENGINE_LAST_STEPS */
@@ -54,9 +55,9 @@ int engine_create(struct engine **ret, const struct engine_config *);
 /* NULL is allowed. */
 void engine_free(struct engine *);
 
-/* Hands over a loaded model and allocates what its sizes ask for. The next turns run every batch shape once,
- * one a turn, and then publish link->limits with the state READY. -EINVAL: limits that do not fit each other;
- * -ENOMEM; with a sentence. */
+/* Hands over a loaded model and allocates what its sizes ask for. The next turns run batches that take
+ * every path through the backend, one a turn, and then publish link->limits with the state READY. -EINVAL:
+ * limits that do not fit each other; -ENOMEM; with a sentence. */
 int engine_set_model(struct engine *, const struct engine_model *, char *why, size_t why_bytes);
 
 /* There will be no model: every request is refused with MODEL_FAILED from now on. */

@@ -1,5 +1,6 @@
-/* What the engine holds for its model, and the warm-up: every batch shape runs once before READY, so that no
- * first request pays for page faults, code that was never touched, or a backend's lazy decisions. */
+/* What the engine holds for its model, and the warm-up: batches of every shape that takes a path of its own
+ * through the backend run once before READY, so that no first request pays for page faults, code that was
+ * never touched, or a backend's lazy decisions. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,52 +131,79 @@ static uint32_t minimum(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* Shape i: first decode with 1, 2, 4 ... sequences, then a prompt of as many rows; each series ends with the
- * limit itself. False: i is past the last. */
-static bool shape(const struct tape_limits *limits, uint32_t i, uint32_t *ret_sequences, uint32_t *ret_rows)
-{
-	uint32_t most_rows = minimum(limits->rows, limits->context);
+/* One sequence of `rows` rows, the last at position keys - 1, beside `singles` sequences of one row each. */
+struct shape {
+	uint32_t rows, keys, singles;
+};
 
-	for (uint32_t n = 1;; n = minimum(2 * n, limits->sequences), i--) {
-		if (i == 0) {
-			*ret_sequences = n;
-			*ret_rows = 1;
-			return true;
-		}
-		if (n == limits->sequences)
-			break;
-	}
-	i--;
-	for (uint32_t n = minimum(2, most_rows);; n = minimum(2 * n, most_rows), i--) {
-		if (i == 0) {
-			*ret_sequences = 1;
-			*ret_rows = n;
-			return true;
-		}
-		if (n == most_rows)
-			return false;
-	}
+/* Terms of the series 1, 2, 4 ... n, which ends with n itself. */
+static uint32_t terms(uint32_t n)
+{
+	uint32_t count = 1;
+
+	while (n > 1u << (count - 1))
+		count++;
+	return count;
 }
 
-/* `sequences` sequences of `rows` tokens 0; keys and values go to the null block, which nobody reads. Single
- * rows want what most do, prompts all logits. */
-static void fill(struct engine *engine, struct batch *batch, uint32_t sequences, uint32_t rows)
+/* Half of the rows are a prompt, the others decode, as far as there may be so many sequences. */
+static struct shape mixed(const struct tape_limits *limits, uint32_t rows)
 {
-	for (uint32_t s = 0; s < sequences; s++) {
-		engine->batch_sequences[s] =
-		    (struct batch_sequence){.first_row = s * rows, .rows = rows, .kv_len = rows};
-		engine->output_row[s] = s * rows + rows - 1;
-		engine->output[s] = (struct batch_output){.want = rows == 1 ? OUTPUT_BEST : OUTPUT_LOGITS};
-		for (uint32_t r = 0; r < rows; r++) {
-			engine->token[s * rows + r] = 0;
-			engine->position[s * rows + r] = r;
-			engine->row_sequence[s * rows + r] = s;
-		}
+	uint32_t singles = minimum(rows / 2, limits->sequences - 1);
+	uint32_t prompt = minimum(rows - singles, limits->context);
+
+	return (struct shape){prompt, prompt, singles};
+}
+
+/* Shape i of those that take a path of their own (program_paths): one row after many keys; 2, 4, 8 ... rows,
+ * the last time over the border of two segments of keys; then a prompt that shows the pace of prefill. False:
+ * i is past it. */
+static bool shape(const struct engine *engine, uint32_t i, struct shape *ret)
+{
+	const struct tape_limits *limits = &engine->model.limits;
+	uint32_t rows, last, prompt;
+	struct program_paths paths;
+
+	program_paths(engine->model.program, &paths);
+	rows = minimum(paths.rows, limits->rows);
+	last = terms(rows) - 1;
+	prompt = minimum(2 * rows, minimum(limits->rows, limits->context));
+	if (i > last + 1)
+		return false;
+	if (i == 0)
+		*ret = (struct shape){1, minimum(paths.keys, limits->context), 0};
+	else if (i <= last)
+		*ret = mixed(limits, minimum(1u << i, rows));
+	else
+		*ret = (struct shape){prompt, prompt, 0};
+	if (i && i == last)
+		ret->keys = minimum(ret->rows + TAPE_KV_SEGMENT, limits->context);
+	return true;
+}
+
+/* Tokens 0; keys and values go to the null block. The first sequence wants a chosen logit, the others by
+ * turns the best and all. */
+static void add_sequence(struct engine *engine, struct batch *batch, uint32_t rows, uint32_t keys)
+{
+	static const uint32_t chosen = 0;
+	uint32_t s = batch->sequences++;
+
+	engine->batch_sequences[s] =
+	    (struct batch_sequence){.first_row = batch->rows, .rows = rows, .kv_len = keys};
+	for (uint32_t r = 0; r < rows; r++, batch->rows++) {
+		engine->token[batch->rows] = 0;
+		engine->position[batch->rows] = keys - rows + r;
+		engine->row_sequence[batch->rows] = s;
 	}
-	*batch = (struct batch){
-	    .rows = sequences * rows,
-	    .sequences = sequences,
-	    .outputs = sequences,
+	engine->output_row[s] = batch->rows - 1;
+	engine->output[s] = s ? (struct batch_output){.want = s % 2 ? OUTPUT_BEST : OUTPUT_LOGITS}
+			      : (struct batch_output){OUTPUT_CHOSEN, 1, &chosen};
+	batch->outputs++;
+}
+
+static struct batch batch_of(struct engine *engine, const struct shape *shape)
+{
+	struct batch batch = {
 	    .token = engine->token,
 	    .position = engine->position,
 	    .sequence = engine->row_sequence,
@@ -184,8 +212,13 @@ static void fill(struct engine *engine, struct batch *batch, uint32_t sequences,
 	    .output_row = engine->output_row,
 	    .output = engine->output,
 	};
+
 	for (uint32_t g = 0; g < engine->model.tape->n_groups; g++)
-		batch->table[g] = engine->table[g];
+		batch.table[g] = engine->table[g];
+	add_sequence(engine, &batch, shape->rows, shape->keys);
+	for (uint32_t i = 0; i < shape->singles; i++)
+		add_sequence(engine, &batch, 1, 1);
+	return batch;
 }
 
 static void publish(struct engine *engine)
@@ -205,37 +238,36 @@ static void publish(struct engine *engine)
 	limits->n_eos = model->n_eos;
 	for (uint32_t i = 0; i < model->n_eos; i++)
 		limits->eos[i] = model->eos[i];
+	store_relaxed_u64(&engine->counts.ready_ns, engine_now(engine));
 	/* Release: pairs with the acquire of whoever reads the limits. */
 	store_release_u32(&limits->state, WIRE_MODEL_READY);
 	store_release_u32(&engine->stage, STAGE_READY);
 }
 
-/* Whether the bound on a step keeps the scheduler from prompts of so many rows, by far. */
-static bool never_planned(const struct engine *engine, uint32_t rows)
+/* Whether the bound on a step keeps the scheduler from so many rows, by far. */
+static bool never_planned(const struct engine *engine, const struct shape *shape)
 {
-	return rows > 2 && engine->config.max_step_ns &&
-	       engine->token_ns * rows > 4 * engine->config.max_step_ns;
+	return shape->rows > 2 && engine->config.max_step_ns &&
+	       engine->token_ns * shape->rows > 4 * engine->config.max_step_ns;
 }
 
 void engine_warm(struct engine *engine)
 {
-	uint32_t sequences, rows;
+	struct shape next;
 	struct batch batch;
 	uint64_t before;
 
-	if (!shape(&engine->model.limits, engine->warm_shape, &sequences, &rows) ||
-	    never_planned(engine, rows)) {
+	if (!shape(engine, engine->warm_shape, &next) || never_planned(engine, &next)) {
 		publish(engine);
 		return;
 	}
-	fill(engine, &batch, sequences, rows);
+	batch = batch_of(engine, &next);
 	before = engine_now(engine);
 	if (program_step(engine->model.program, &batch) != STEP_DONE) {
 		engine_fail_model(engine);
 		return;
 	}
-	if (sequences == 1)
-		engine->token_ns = (engine_now(engine) - before) / rows;
+	engine->token_ns = (engine_now(engine) - before) / batch.rows;
 	engine->warm_shape++;
 	store_relaxed_u64(&engine->counts.warmed_shapes, engine->warm_shape);
 }

@@ -67,6 +67,7 @@ const struct backend_ops backend_cpu_ops = {
     .close_program = cpu_program_close,
     .load = cpu_program_load,
     .step = cpu_program_step,
+    .paths = cpu_program_paths,
     .logits = cpu_program_logits,
     .best = cpu_program_best,
     .hidden = cpu_program_hidden,

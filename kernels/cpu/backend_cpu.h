@@ -11,6 +11,7 @@ int cpu_program_compile(struct backend *, const struct tape *, const struct tape
 void cpu_program_close(struct program *);
 int cpu_program_load(struct program *, uint32_t weight, uint32_t row, uint32_t rows, const void *raw);
 int cpu_program_step(struct program *, const struct batch *);
+void cpu_program_paths(const struct program *, struct program_paths *ret);
 const float *cpu_program_logits(const struct program *);
 const struct output_best *cpu_program_best(const struct program *);
 const float *cpu_program_hidden(const struct program *, uint32_t output);

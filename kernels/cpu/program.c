@@ -464,6 +464,18 @@ int cpu_program_step(struct program *base, const struct batch *batch)
 	return STEP_DONE;
 }
 
+/* Tiles of every size, rows split, attention not split; a row's segments dealt whole. All further rows and
+ * keys are further rounds of the same loops. */
+void cpu_program_paths(const struct program *base, struct program_paths *ret)
+{
+	const struct cpu_program *program = (const struct cpu_program *)base;
+	uint32_t rows = ROW_SPLIT_MIN * program->threads;
+
+	need_u32(&rows, 2 * TILE_ROWS);
+	need_u32(&rows, program->partial_rows + 1);
+	*ret = (struct program_paths){.rows = rows, .keys = attention_paths(program->threads)};
+}
+
 const float *cpu_program_logits(const struct program *base)
 {
 	return ((const struct cpu_program *)base)->logits;

@@ -211,6 +211,9 @@ run_step run_matmul, run_logits, run_kv_write, run_attention, run_route, run_exp
 void logits_begin(struct cpu_program *);
 void logits_end(struct cpu_program *);
 
+/* Keys of a sequence from which on attention takes no new path. */
+uint32_t attention_paths(uint32_t threads);
+
 /* One row through a NORM operation. */
 void norm_row(const struct cpu_program *, const struct tape_op *, const float *x, float *y);
 /* Products of prepared rows (panel_input_bytes) with panels [first, end) of a matrix; y: row 0, column 0 of

@@ -11,6 +11,12 @@
 
 enum { WHOLE_SEGMENTS = 2 }; /* segments a thread from which they are not divided */
 
+/* The first that are dealt as whole segments. */
+uint32_t attention_paths(uint32_t threads)
+{
+	return WHOLE_SEGMENTS * threads * TAPE_KV_SEGMENT + 1;
+}
+
 uint8_t *kv_block(const struct cpu_program *program, uint32_t group, uint32_t layer, uint32_t block)
 {
 	const struct cpu_kv *kv = &program->kv[group];

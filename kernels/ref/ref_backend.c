@@ -272,6 +272,12 @@ static int step(struct program *base, const struct batch *batch)
 	return STEP_DONE;
 }
 
+/* Rows are one loop; a row's second segment of keys is the first that is merged. */
+static void paths(const struct program *base, struct program_paths *ret)
+{
+	*ret = (struct program_paths){.rows = 1, .keys = TAPE_KV_SEGMENT + 1};
+}
+
 static const float *logits(const struct program *base)
 {
 	return ((const struct ref_program *)base)->logits;
@@ -331,6 +337,7 @@ static void fill_block(struct program *base, uint32_t g, uint32_t from, uint32_t
 	 .close_program = close_program, \
 	 .load = load,                   \
 	 .step = step,                   \
+	 .paths = paths,                 \
 	 .logits = logits,               \
 	 .best = best,                   \
 	 .hidden = hidden,               \

@@ -167,7 +167,7 @@ fi
 
 # ---- the daemon dies, loads ----
 expect 1 '' 'the daemon is gone' run die
-start_daemon 60
+start_daemon 200 # some 1.6 s of questions
 expect 0 'loaded' 'the model is loading' run 'say:loaded'
 
 exit $failed

@@ -25,9 +25,10 @@ struct program {
 	struct output_best best[ROWS];
 	uint32_t wanted[OUTPUT_HIDDEN + 1]; /* outputs by what they wanted */
 	uint8_t faults[ROWS];
-	uint32_t poison; /* a token whose row is faulty; 0: none */
-	uint32_t largest_batch, steps;
-	void (*poll)(void *poll_data); /* called for each row; may be NULL */
+	uint32_t poison;                                     /* a token whose row is faulty; 0: none */
+	uint32_t path_rows, path_keys;                       /* what program_paths says; 0: every number */
+	uint32_t largest_batch, steps, most_rows, most_keys; /* seen by program_step */
+	void (*poll)(void *poll_data);                       /* called for each row; may be NULL */
 	void *poll_data;
 };
 
@@ -88,6 +89,9 @@ int program_step(struct program *p, const struct batch *batch)
 		abort();
 	p->largest_batch = batch->sequences > p->largest_batch ? batch->sequences : p->largest_batch;
 	p->steps++;
+	p->most_rows = batch->rows > p->most_rows ? batch->rows : p->most_rows;
+	for (uint32_t s = 0; s < batch->sequences; s++)
+		p->most_keys = batch->seq[s].kv_len > p->most_keys ? batch->seq[s].kv_len : p->most_keys;
 	for (uint32_t r = 0; r < batch->rows; r++) {
 		const uint32_t *table = batch->table[0] + batch->sequence[r] * batch->table_stride;
 		uint32_t position = batch->position[r];
@@ -106,6 +110,12 @@ int program_step(struct program *p, const struct batch *batch)
 		next = answer_output(p, batch, o, context, batch->position[row] + 1, next);
 	}
 	return STEP_DONE;
+}
+
+void program_paths(const struct program *p, struct program_paths *ret)
+{
+	*ret = (struct program_paths){p->path_rows ? p->path_rows : UINT32_MAX,
+				      p->path_keys ? p->path_keys : UINT32_MAX};
 }
 
 const float *program_logits(const struct program *p)

@@ -18,6 +18,35 @@ static void test_one_request(void **state)
 	end_all(&h);
 }
 
+/* The warm-up runs what the backend calls a path of its own, and twice as many rows for the pace of prefill.
+ */
+static void test_warm_up(void **state)
+{
+	static const struct {
+		uint32_t rows, keys, steps, most_rows, most_keys;
+	} cases[] = {
+	    {0, 0, 7, ROWS, CONTEXT}, /* 1, 2, 4, 8, 16, 24; 24 */
+	    {8, 70, 5, 16, CONTEXT},  /* 1, 2, 4, 8; 16; a prompt of 4 ends in the second segment of keys */
+	    {5, 70, 5, 10, CONTEXT},  /* 1, 2, 4, 5; 10 */
+	    {1, 70, 2, 2, 70},        /* 1; 2 */
+	};
+	static struct harness h;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		begin(&h);
+		h.program.path_rows = cases[i].rows;
+		h.program.path_keys = cases[i].keys;
+		set_model(&h);
+		assert_int_equal(h.program.steps, cases[i].steps);
+		assert_int_equal(h.program.most_rows, cases[i].most_rows);
+		assert_int_equal(h.program.most_keys, cases[i].most_keys);
+		assert_int_equal(load_relaxed_u64(&engine_counts(h.engine)->warmed_shapes), cases[i].steps);
+		for (int want = OUTPUT_LOGITS; want <= OUTPUT_BEST && cases[i].rows != 1; want++)
+			assert_true(h.program.wanted[want]);
+		end_all(&h);
+	}
+}
+
 /* Requests of many lengths and samplers, arriving in the middle of each other: each answer as if alone. */
 static void test_together_equals_alone(void **state)
 {
@@ -426,6 +455,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_one_request),
+	    cmocka_unit_test(test_warm_up),
 	    cmocka_unit_test(test_together_equals_alone),
 	    cmocka_unit_test(test_stop_ids),
 	    cmocka_unit_test(test_refusals_carry_the_numbers),

@@ -45,6 +45,13 @@ static double now_s(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Short at first, so that it delays no start by much. */
+static unsigned pause_us(double waited_s)
+{
+	double pause = 1e6 * waited_s / 32;
+	return pause < 500 ? 500 : pause > 20000 ? 20000 : (unsigned)pause;
+}
+
 /* For so long a daemon is waited for that does not listen yet. */
 static enum exit_code open_within(const char *socket, double seconds, struct tr_client **ret)
 {
@@ -52,10 +59,10 @@ static enum exit_code open_within(const char *socket, double seconds, struct tr_
 	char why[256] = "";
 	struct tr_open_options options = {
 	    .size = sizeof options, .timeout_ms = 15000, .why = why, .why_bytes = sizeof why};
-	double end = now_s() + seconds;
+	double start = now_s();
 	int r = tr_open(ret, socket, &options);
-	while ((r == -ENOENT || r == -ECONNREFUSED) && now_s() < end) {
-		usleep(20000);
+	while ((r == -ENOENT || r == -ECONNREFUSED) && now_s() < start + seconds) {
+		usleep(pause_us(now_s() - start));
 		r = tr_open(ret, socket, &options);
 	}
 	return r ? complain_open(socket, r, why) : EXIT_DONE;
@@ -134,7 +141,7 @@ static void describe_loading(struct tr_client *client, char *text, size_t bytes)
 	}
 	free(json);
 	if (!strcmp(state, "warming"))
-		snprintf(text, bytes, "the model is loaded and runs every batch shape once");
+		snprintf(text, bytes, "the model is loaded and runs batches of every kind once");
 	else if (share >= 0)
 		snprintf(text, bytes, "the model is loading: %.0f %%", 100 * share);
 	else
@@ -175,7 +182,7 @@ static enum exit_code wait_for_model(struct tr_client *client, struct tr_model_i
 		}
 		if (interrupt_count())
 			return complain("interrupted while the model was loading");
-		usleep(20000);
+		usleep(pause_us(now - start));
 	}
 }
 
