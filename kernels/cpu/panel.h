@@ -7,7 +7,19 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/types.h"
 
-enum panel_kind panel_kind_of(enum weight_type);
+/* Folded where the type is a constant. */
+static inline enum panel_kind panel_kind_of(enum weight_type type)
+{
+	static const uint8_t kind[TYPE_COUNT] = {
+	    [TYPE_F32] = PANEL_F32,  [TYPE_F16] = PANEL_F16,  [TYPE_BF16] = PANEL_BF16,
+	    [TYPE_Q4_0] = PANEL_4_0, [TYPE_Q4_1] = PANEL_4_1, [TYPE_Q4_K] = PANEL_4_K,
+	    [TYPE_Q8_0] = PANEL_8_0, [TYPE_Q5_0] = PANEL_5_0, [TYPE_Q5_1] = PANEL_5_1,
+	    [TYPE_Q5_K] = PANEL_5_K, [TYPE_Q6_K] = PANEL_8_S, [TYPE_Q3_K] = PANEL_8_S,
+	    [TYPE_Q2_K] = PANEL_8_M,
+	};
+	return (enum panel_kind)kind[type];
+}
+
 bool panel_quantised(enum panel_kind);
 
 /* Bytes of one panel of k columns, a multiple of 64. */
