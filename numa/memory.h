@@ -4,8 +4,9 @@
  * are reserved on the nodes themselves, transparent huge pages, ordinary ones. A node comes before a page
  * size: huge pages of another node are not taken.
  *
- * Thread rule: any thread; blocks in the kernel, so not for the hot path. Sources: mbind(2), madvise(2),
- * mmap(2), Documentation/admin-guide/mm/hugetlbpage.rst. */
+ * Thread rule: any thread; blocks in the kernel, so not for the hot path; large regions are filled by
+ * helpers, which are gone when the call returns. Sources: mbind(2), madvise(2), mmap(2),
+ * Documentation/admin-guide/mm/hugetlbpage.rst. */
 #ifndef TOKENRING_NUMA_MEMORY_H
 #define TOKENRING_NUMA_MEMORY_H
 

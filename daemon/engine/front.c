@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 /* ---- lists ---- */
@@ -91,16 +90,15 @@ static int allocate_tables(struct front *front)
 	return queue_init(&front->messages, power_of_two(2 * clients), sizeof(struct front_message));
 }
 
-/* Populated at once: a page fault in a turn would be a system call by another name. */
+/* Touched at once: a page fault in a turn would be a system call by another name. */
 static int allocate_blocks(struct front *front)
 {
+	const struct numa_wish wish = {.transparent = front->config.huge_pages, .touch = true};
 	uint64_t bytes = front->config.block_bytes & ~(uint64_t)4095;
-	void *memory =
-	    mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 
-	if (memory == MAP_FAILED)
+	if (numa_map(&front->block_region, bytes, &wish) < 0)
 		return -ENOMEM;
-	front->block_memory = memory;
+	front->block_memory = (uint8_t *)front->block_region.base;
 	front->config.block_bytes = bytes;
 	return arena_init(&front->blocks, bytes / BLOCK_UNIT_BYTES);
 }
@@ -179,8 +177,7 @@ void front_free(struct front *front)
 		close(front->epoll_fd);
 	if (front->wake_fd >= 0)
 		close(front->wake_fd);
-	if (front->block_memory)
-		munmap(front->block_memory, front->config.block_bytes);
+	numa_unmap(&front->block_region);
 	arena_destroy(&front->blocks);
 	tenants_destroy(&front->tenants);
 	queue_free(&front->messages);

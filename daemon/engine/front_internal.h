@@ -10,6 +10,7 @@
 #include "daemon/engine/channel.h"
 #include "daemon/engine/front.h"
 #include "daemon/engine/tenants.h"
+#include "numa/memory.h"
 #include "shm/arena.h"
 
 enum {
@@ -104,7 +105,8 @@ struct front {
 	struct request_list held, outbox;
 	struct tenants tenants;
 	struct arena blocks;
-	uint8_t *block_memory;
+	uint8_t *block_memory; /* of block_region */
+	struct numa_region block_region;
 
 	uint64_t turn;
 	uint64_t now_ns; /* of this turn; 0: not read yet */
