@@ -277,6 +277,7 @@ static int start_load(struct daemon *daemon, char *why, size_t why_bytes)
 	    .memory = daemon->memory,
 	    .engine = daemon->engine,
 	    .loop = daemon->loop,
+	    .clock = daemon_clock_ns,
 	    .channels_bytes = channels_bytes(daemon),
 	};
 	int error = load_start(&daemon->load, &config);
@@ -380,6 +381,33 @@ void daemon_describe(const struct daemon *daemon, char *text, size_t bytes)
 		 model->limits.context, backend_isa(model->backend), backend_numerics(model->backend),
 		 daemon->placement.threads, daemon->placement.threads == 1 ? "" : "s",
 		 daemon->placement.separate ? "a thread of its own" : "the engine's thread");
+}
+
+void daemon_start_phases(const struct daemon *daemon, uint64_t ret_ns[START_PHASES])
+{
+	const struct load_times *load = load_times(daemon->load);
+	uint64_t ends[START_PHASES] = {load->began_ns, load->opened_ns, load->mapped_ns, load->copied_ns,
+				       load_relaxed_u64(&engine_counts(daemon->engine)->ready_ns)};
+	uint64_t before = daemon->start_ns;
+
+	for (int i = 0; i < START_PHASES; before = ends[i++])
+		ret_ns[i] = ends[i] - before;
+}
+
+void daemon_describe_start(const struct daemon *daemon, char *text, size_t bytes)
+{
+	uint64_t ns[START_PHASES], all = 0;
+
+	daemon_start_phases(daemon, ns);
+	for (int i = 0; i < START_PHASES; i++)
+		all += ns[i];
+	snprintf(text, bytes,
+		 "started in %.0f ms: %.1f set-up, %.1f header of the file, %.1f memory, %.1f weights and "
+		 "tokenizer, %.1f "
+		 "warm-up",
+		 1e-6 * (double)all, 1e-6 * (double)ns[START_SET_UP], 1e-6 * (double)ns[START_HEADER],
+		 1e-6 * (double)ns[START_MEMORY], 1e-6 * (double)ns[START_WEIGHTS],
+		 1e-6 * (double)ns[START_WARM_UP]);
 }
 
 unsigned daemon_reload(struct daemon *daemon, const struct config *fresh, char *kept, size_t kept_bytes)

@@ -36,6 +36,9 @@ const char *daemon_socket(const struct daemon *);
 /* One line about what was loaded and how it runs. From READY on. */
 void daemon_describe(const struct daemon *, char *text, size_t bytes);
 
+/* How long the start took, phase by phase. From READY on. */
+void daemon_describe_start(const struct daemon *, char *text, size_t bytes);
+
 /* Accepts nobody and nothing new; what runs may finish within drain_ms, 0: is ended at once. May be called
  * again with less. */
 void daemon_drain(struct daemon *, uint64_t drain_ms);

@@ -11,6 +11,9 @@
 #include "daemon/memory.h"
 #include "daemon/placement.h"
 
+/* What a start takes its time for, one after the other. */
+enum start_phase { START_SET_UP, START_HEADER, START_MEMORY, START_WEIGHTS, START_WARM_UP, START_PHASES };
+
 struct daemon {
 	struct config config;
 	char socket[108];
@@ -40,6 +43,9 @@ enum { BLOCK_MEMORY_BYTES = 64 << 20 /* private copies of request blocks, all ch
 
 /* CLOCK_MONOTONIC */
 uint64_t daemon_clock_ns(void);
+
+/* From READY on; any thread that knows of it. */
+void daemon_start_phases(const struct daemon *, uint64_t ret_ns[START_PHASES]);
 
 /* server_config.status; `context` is the daemon. Control thread. */
 int daemon_status(void *context, char *json, size_t capacity);

@@ -1,7 +1,6 @@
 #include "daemon/load.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,20 +8,9 @@
 
 #include "daemon/control/log.h"
 #include "daemon/engine/kv.h"
-#include "daemon/stream/stream.h"
+#include "daemon/load_internal.h"
 
 enum { USUAL_TOKENS = 512 /* of a request, prompt and answer */ };
-
-struct load {
-	struct load_config config;
-	struct load_model model;
-	struct stream *stream;
-	pthread_t thread;
-	bool joined;
-	shared_u32 phase, cancelled;
-	shared_u64 bytes_done;
-	char why[1024];
-};
 
 /* Release: pairs with the acquire in load_progress. */
 static void enter(struct load *load, enum load_phase phase)
@@ -46,6 +34,11 @@ const struct load_model *load_model(const struct load *load)
 	return &load->model;
 }
 
+const struct load_times *load_times(const struct load *load)
+{
+	return &load->times;
+}
+
 const char *load_why(const struct load *load)
 {
 	return load->why;
@@ -58,6 +51,40 @@ static void copy_text(char *to, size_t capacity, struct gguf_text text)
 	snprintf(to, capacity, "%.*s", (int)(text.bytes < capacity ? text.bytes : capacity - 1), text.data);
 }
 
+/* A model without a tokenizer still serves tokens. */
+static void *open_tokenizer(void *data)
+{
+	struct load *load = data;
+	int error = tokenizer_open(model_gguf(load->model.file), &load->model.tokenizer, load->tokenizer_why,
+				   sizeof(load->tokenizer_why));
+
+	load->tokenizer_error = error == -ENOENT ? 0 : error;
+	if (load->tokenizer_error)
+		store_relaxed_u32(&load->cancelled, 1);
+	return NULL;
+}
+
+/* Beside memory and weights, on a thread of its own if there is one to be had. */
+static void start_tokenizer(struct load *load)
+{
+	load->has_tokenizer_thread = !pthread_create(&load->tokenizer_thread, NULL, open_tokenizer, load);
+	if (load->has_tokenizer_thread)
+		pthread_setname_np(load->tokenizer_thread, "tokenizer");
+	else
+		open_tokenizer(load);
+}
+
+/* Of two errors the tokenizer's counts: it ends the reading. */
+static int join_tokenizer(struct load *load, int error)
+{
+	if (load->has_tokenizer_thread)
+		pthread_join(load->tokenizer_thread, NULL);
+	if (!load->tokenizer_error)
+		return error;
+	memcpy(load->why, load->tokenizer_why, sizeof(load->why));
+	return load->tokenizer_error;
+}
+
 static int read_file(struct load *load)
 {
 	struct load_model *model = &load->model;
@@ -66,9 +93,7 @@ static int read_file(struct load *load)
 
 	if (error)
 		return error;
-	error = tokenizer_open(model_gguf(model->file), &model->tokenizer, load->why, sizeof(load->why));
-	if (error && error != -ENOENT) /* a model without a tokenizer still serves tokens */
-		return error;
+	start_tokenizer(load);
 	model->tape = model_tape(model->file);
 	model_describe(model_gguf(model->file), &description);
 	copy_text(model->name, sizeof(model->name), description.name);
@@ -220,100 +245,6 @@ static int choose_limits(struct load *load)
 	return error ? error : budget_check(&model->budget, &model->demand, load->why, sizeof(load->why));
 }
 
-/* ---- weights ---- */
-
-struct weight_part {
-	uint32_t weight, first_row; /* the part is one expert of it */
-};
-
-struct copying {
-	struct load *load;
-	const struct weight_part *parts; /* (extents) */
-};
-
-static int copy_piece(void *context, const struct stream_piece *piece)
-{
-	const struct copying *copying = context;
-	struct load *load = copying->load;
-	const struct weight_part *part = &copying->parts[piece->extent];
-	uint64_t row_bytes = model_weights(load->model.file)[part->weight].row_bytes;
-	int error = program_load(load->model.program, part->weight,
-				 part->first_row + (uint32_t)(piece->at / row_bytes),
-				 (uint32_t)(piece->bytes / row_bytes), piece->data);
-
-	if (error)
-		snprintf(load->why, sizeof(load->why), "tensor %s: %s",
-			 load->model.tape->weights[part->weight].name,
-			 error == -EDOM ? "a scale is not a finite number; the file is damaged"
-					: strerror(-error));
-	else if (load_relaxed_u32(&load->cancelled))
-		error = -ECANCELED;
-	add_relaxed_u64(&load->bytes_done, piece->bytes);
-	return error;
-}
-
-static size_t count_parts(const struct tape *tape)
-{
-	size_t n = 0;
-
-	for (uint32_t w = 0; w < tape->n_weights; w++)
-		n += tape->weights[w].experts;
-	return n;
-}
-
-/* One extent an expert, in granules that program_load takes. */
-static void list_parts(const struct load_model *model, struct stream_extent *extents,
-		       struct weight_part *parts)
-{
-	const struct model_weight *places = model_weights(model->file);
-	size_t n = 0;
-
-	for (uint32_t w = 0; w < model->tape->n_weights; w++) {
-		const struct tape_weight *weight = &model->tape->weights[w];
-		uint64_t expert_bytes = weight->n * places[w].row_bytes;
-
-		for (uint32_t e = 0; e < weight->experts; e++, n++) {
-			parts[n] = (struct weight_part){.weight = w, .first_row = e * weight->n};
-			extents[n] =
-			    (struct stream_extent){.offset = places[w].offset + e * expert_bytes,
-						   .bytes = expert_bytes,
-						   .granule_bytes = PROGRAM_LOAD_ROWS * places[w].row_bytes};
-		}
-	}
-}
-
-static int open_stream(struct load *load)
-{
-	int cpus[TOPOLOGY_CPUS_MAX];
-	struct stream_options options = {
-	    .cpus = cpus,
-	    .n_cpus = topology_cpus_of(load->config.topology, load->config.placement->reader_node, cpus),
-	};
-
-	return stream_open(load->config.config->model, &options, &load->stream, load->why, sizeof(load->why));
-}
-
-static int copy_weights(struct load *load)
-{
-	size_t n = count_parts(load->model.tape);
-	struct stream_extent *extents = calloc(n + 1, sizeof(*extents));
-	struct weight_part *parts = calloc(n + 1, sizeof(*parts));
-	struct copying copying = {.load = load, .parts = parts};
-	int error = -ENOMEM;
-
-	snprintf(load->why, sizeof(load->why), "no memory for the list of tensors");
-	if (extents && parts) {
-		list_parts(&load->model, extents, parts);
-		error = open_stream(load);
-	}
-	if (!error)
-		error =
-		    stream_read(load->stream, extents, n, copy_piece, &copying, load->why, sizeof(load->why));
-	free(extents);
-	free(parts);
-	return error;
-}
-
 /* ---- the thread ---- */
 
 static int hand_over(struct load *load)
@@ -337,14 +268,12 @@ static int hand_over(struct load *load)
 	return error;
 }
 
-static int run(struct load *load)
+static int map_and_copy(struct load *load)
 {
 	struct load_model *model = &load->model;
 	char advice[MEMORY_NOTE_BYTES];
-	int error = read_file(load);
+	int error = open_backend(load);
 
-	if (!error)
-		error = open_backend(load);
 	if (!error)
 		error = choose_limits(load);
 	if (!error)
@@ -352,13 +281,25 @@ static int run(struct load *load)
 					load->why, sizeof(load->why));
 	if (error)
 		return error;
+	load->times.mapped_ns = load->config.clock();
 	if (memory_advice(load->config.memory, advice, sizeof(advice)))
 		log_event(LOG_LEVEL_INFO, "huge-pages", "%s", advice);
 	enter(load, LOAD_COPYING);
-	error = copy_weights(load);
-	if (!error)
-		error = hand_over(load);
-	return error;
+	return load_copy_weights(load);
+}
+
+static int run(struct load *load)
+{
+	int error;
+
+	load->times.began_ns = load->config.clock();
+	error = read_file(load);
+	if (error)
+		return error;
+	load->times.opened_ns = load->config.clock();
+	error = join_tokenizer(load, map_and_copy(load));
+	load->times.copied_ns = load->config.clock();
+	return error ? error : hand_over(load);
 }
 
 /* Memory that cannot be bound lies at least where it is written first. */

@@ -23,6 +23,7 @@ struct load_config {
 	struct memory *memory;
 	struct engine *engine;
 	struct loop *loop;
+	uint64_t (*clock)(void); /* CLOCK_MONOTONIC in ns */
 	uint64_t channels_bytes; /* what all channels and the queues may take, for the budget */
 };
 
@@ -31,7 +32,7 @@ struct load;
 /* What the load has found out; complete from LOAD_COPYING on. */
 struct load_model {
 	struct model *file;
-	struct tokenizer *tokenizer; /* NULL: the file has none */
+	struct tokenizer *tokenizer; /* from LOAD_WARMING on; NULL: the file has none */
 	const struct tape *tape;
 	struct tape_limits limits;
 	struct backend *backend;
@@ -40,6 +41,12 @@ struct load_model {
 	struct budget budget;
 	uint64_t bytes, parameters; /* of the weights in the file */
 	char name[64], architecture[32];
+};
+
+/* When phases ended, CLOCK_MONOTONIC: the thread began, the file's header was read, memory was there, so were
+ * weights and tokenizer. */
+struct load_times {
+	uint64_t began_ns, opened_ns, mapped_ns, copied_ns;
 };
 
 /* Starts the loading thread. -ENOMEM or the error of pthread_create. */
@@ -53,6 +60,9 @@ const struct load_model *load_model(const struct load *);
 
 /* The element type of its KV cache, as the configuration calls it. Static. */
 const char *load_kv_type(const struct load_model *);
+
+/* Complete from LOAD_WARMING on. */
+const struct load_times *load_times(const struct load *);
 
 /* After LOAD_FAILED: the sentence. */
 const char *load_why(const struct load *);

@@ -69,6 +69,22 @@ static void put_model(struct json *json, const struct daemon *daemon)
 	close_object(json, ",");
 }
 
+static void put_start(struct json *json, const struct daemon *daemon)
+{
+	static const char *const keys[START_PHASES] = {"set_up_ns", "header_ns", "memory_ns", "weights_ns",
+						       "warm_up_ns"};
+	uint64_t ns[START_PHASES];
+
+	/* Acquire: pairs with the release in the engine's publish. */
+	if (load_acquire_u32(&daemon->link.limits.state) != WIRE_MODEL_READY)
+		return;
+	daemon_start_phases(daemon, ns);
+	put(json, "\"start\":{");
+	for (int i = 0; i < START_PHASES; i++)
+		put_number(json, keys[i], ns[i]);
+	close_object(json, ",");
+}
+
 static void put_memory(struct json *json, const struct daemon *daemon)
 {
 	const struct load_model *model = load_model(daemon->load);
@@ -191,6 +207,7 @@ int daemon_status(void *context, char *text, size_t capacity)
 	put_number(&json, "threads", daemon->placement.threads);
 	put_text(&json, "front", daemon->placement.separate ? "own thread" : "engine's thread");
 	put_model(&json, daemon);
+	put_start(&json, daemon);
 	put_requests(&json, daemon);
 	put_kv(&json, daemon);
 	put_channels(&json, daemon);

@@ -18,7 +18,8 @@
 #include "daemon/keeper.h"
 
 enum {
-	POLL_MS = 20,          /* how often the loading is looked at */
+	POLL_MS = 20,          /* how often the loading is looked at, if it takes long */
+	POLL_SHARE = 32,       /* of the time so far that a look may come late */
 	REPORT_MS = 2000,      /* how often its progress is told */
 	DRAIN_GRACE_MS = 5000, /* beyond drain_ms: the longest step, and channels to end */
 	STACK_BYTES = 1 << 20  /* of a thread, at least */
@@ -111,22 +112,32 @@ static void report_loading(double share)
 
 static void report_ready(const struct daemon *daemon)
 {
-	char text[512];
+	char text[512], phases[256];
 
 	daemon_describe(daemon, text, sizeof(text));
-	log_event(LOG_LEVEL_INFO, "ready", "%s", text);
+	daemon_describe_start(daemon, phases, sizeof(phases));
+	log_event(LOG_LEVEL_INFO, "ready", "%s; %s", text, phases);
 	notify_status("serving %s", text);
 	notify_ready();
+}
+
+/* Short at first: a start waits for the look after its end. */
+static uint64_t next_pause_ms(uint64_t waited_ms)
+{
+	uint64_t pause = waited_ms / POLL_SHARE;
+
+	return pause < 1 ? 1 : pause > POLL_MS ? POLL_MS : pause;
 }
 
 /* Until a signal says stop or the model fails; returns the exit code. */
 static int serve(struct daemon *daemon, const struct program_arguments *arguments, const sigset_t *signals)
 {
 	enum daemon_state state = DAEMON_LOADING;
-	uint64_t waited_ms = 0;
+	uint64_t waited_ms = 0, report_ms = REPORT_MS;
 
 	for (;;) {
-		int number = next_signal(signals, state == DAEMON_LOADING ? POLL_MS : 3600000);
+		uint64_t pause_ms = next_pause_ms(waited_ms);
+		int number = next_signal(signals, state == DAEMON_LOADING ? pause_ms : 3600000);
 		double share;
 
 		if (number == SIGHUP)
@@ -137,13 +148,16 @@ static int serve(struct daemon *daemon, const struct program_arguments *argument
 			return 0;
 		if (state != DAEMON_LOADING)
 			continue;
+		waited_ms += pause_ms;
 		state = daemon_poll(daemon, &share);
 		if (state == DAEMON_FAILED)
 			return fail(daemon_why(daemon));
-		if (state == DAEMON_READY)
+		if (state == DAEMON_READY) {
 			report_ready(daemon);
-		else if ((waited_ms += POLL_MS) % REPORT_MS == 0)
+		} else if (waited_ms >= report_ms) {
 			report_loading(share);
+			report_ms += REPORT_MS;
+		}
 	}
 }
 

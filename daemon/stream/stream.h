@@ -1,7 +1,8 @@
-/* Reading large parts of a file in order, with several reads in flight.
+/* Reading large parts of a file, with several reads in flight.
  *
- * The caller lists extents; a team of readers fetches them in pieces ahead of a callback that sees every
- * piece exactly once, in order.  stream_pread.c is the team of preads; another way to read is another file
+ * The caller lists extents; a team of readers fetches them in pieces, first to last, and each reader calls
+ * back with what it has read while that is still in its caches.  A callback sees every piece exactly once,
+ * several at once and in no order.  stream_pread.c is the team of preads; another way to read is another file
  * with these functions.
  *
  * Thread rule: one thread owns a stream and makes its calls; stream_cancel alone may come from any thread. */
@@ -33,11 +34,9 @@ struct stream_piece {
 };
 
 struct stream_options {
-	unsigned readers; /* reads in flight; 0: 4 */
+	unsigned readers; /* threads that read and call back; 0: 4 */
 	const int *cpus;  /* (n_cpus) that the readers may run on */
 	unsigned n_cpus;  /* 0: any */
-	unsigned ahead;   /* pieces fetched before they are needed, the one in the callback included; 0: 2 a
-			     reader */
 };
 
 struct stream;
@@ -47,11 +46,10 @@ struct stream;
 int stream_open(const char *path, const struct stream_options *options, struct stream **ret, char *why,
 		size_t why_bytes);
 
-/* Reads the extents one after the other and calls `deliver` on the caller's thread for each piece; anything
- * but 0 from it ends the reading and is returned.  Blocks until all is delivered.  -EIO: the file ends early
- * or cannot be read, the sentence names the byte; -ECANCELED: stream_cancel was called; -EINVAL: a bad
- * extent; -ENOMEM, -EAGAIN: no memory, no thread.  After -EIO all pieces before the bad one have been
- * delivered. */
+/* Reads the extents and calls `deliver` for each piece, on the readers' threads; anything but 0 from it ends
+ * the reading and is returned, the first such answer.  Blocks until all is delivered; no callback runs any
+ * more then.  -EIO: the file ends early or cannot be read, the sentence names the byte; -ECANCELED:
+ * stream_cancel was called; -EINVAL: a bad extent; -ENOMEM, -EAGAIN: no memory, no thread. */
 int stream_read(struct stream *, const struct stream_extent *extents, size_t n,
 		int (*deliver)(void *context, const struct stream_piece *), void *context, char *why,
 		size_t why_bytes);

@@ -17,35 +17,37 @@
 
 enum { ALIGNMENT = 4096 };
 
-/* One buffer of the ring: piece number p uses slot p % n_slots. */
-struct slot {
+/* A reader's buffer, and what is in it. */
+struct seat {
+	struct stream *stream;
+	pthread_t thread;
 	char *buffer;
 	size_t extent;
 	uint64_t at;
 	size_t bytes;
 	int error;       /* of the read */
 	uint64_t failed; /* byte of the file where it failed */
-	bool ready;
 };
 
 struct stream {
 	char *path;
 	int fd;
 	unsigned readers;
-	unsigned n_slots;
 	cpu_set_t cpus; /* of the readers; none: any */
 
-	pthread_mutex_t lock; /* guards all below while stream_read runs */
-	pthread_cond_t room;  /* a slot was freed, or it ends */
-	pthread_cond_t ready; /* a slot was filled, or it ends */
-	bool cancelled;
-	bool stopping;
+	/* ---- while stream_read runs ---- */
 	const struct stream_extent *extents;
 	size_t n_extents;
-	size_t extent; /* the next piece to claim */
+	int (*deliver)(void *, const struct stream_piece *);
+	void *context;
+	struct seat *seats; /* (readers) */
+
+	pthread_mutex_t lock; /* guards all below */
+	bool cancelled;
+	size_t extent; /* the next piece to read */
 	uint64_t at;
-	uint64_t claimed, delivered; /* pieces */
-	struct slot *slots;
+	int error;                 /* the first */
+	const struct seat *failed; /* whose read it was; NULL: the callback's */
 };
 
 __attribute__((format(printf, 4, 5))) static int explain(int error, char *why, size_t why_bytes,
@@ -76,22 +78,17 @@ int stream_open(const char *path, const struct stream_options *options, struct s
 		size_t why_bytes)
 {
 	unsigned readers = options && options->readers ? options->readers : 4;
-	unsigned ahead = options && options->ahead ? options->ahead : 2 * readers;
-	if (readers > STREAM_READERS_MAX || ahead > 4 * STREAM_READERS_MAX)
-		return explain(-EINVAL, why, why_bytes,
-			       "%u readers, %u pieces ahead: at most %d and %d are allowed", readers, ahead,
-			       STREAM_READERS_MAX, 4 * STREAM_READERS_MAX);
+	if (readers > STREAM_READERS_MAX)
+		return explain(-EINVAL, why, why_bytes, "%u readers: at most %d are allowed", readers,
+			       STREAM_READERS_MAX);
 	struct stream *s = calloc(1, sizeof *s);
 	if (!s)
 		return explain(-ENOMEM, why, why_bytes, "no memory to read '%s'", path);
 	s->fd = -1;
 	s->readers = readers;
-	s->n_slots = ahead;
 	for (unsigned i = 0; options && i < options->n_cpus; i++)
 		CPU_SET(options->cpus[i], &s->cpus); /* ignores those above 1023 */
 	pthread_mutex_init(&s->lock, NULL);
-	pthread_cond_init(&s->room, NULL);
-	pthread_cond_init(&s->ready, NULL);
 	int error = open_file(s, path, why, why_bytes);
 	if (error) {
 		stream_close(s);
@@ -107,8 +104,6 @@ void stream_close(struct stream *s)
 		return;
 	if (s->fd >= 0)
 		close(s->fd);
-	pthread_cond_destroy(&s->ready);
-	pthread_cond_destroy(&s->room);
 	pthread_mutex_destroy(&s->lock);
 	free(s->path);
 	free(s);
@@ -118,8 +113,6 @@ void stream_cancel(struct stream *s)
 {
 	pthread_mutex_lock(&s->lock);
 	s->cancelled = true;
-	pthread_cond_broadcast(&s->room);
-	pthread_cond_broadcast(&s->ready);
 	pthread_mutex_unlock(&s->lock);
 }
 
@@ -153,129 +146,92 @@ static int check_extents(const struct stream *s, const struct stream_extent *ext
 	return 0;
 }
 
-/* Takes the next piece if there is one and a free slot for it.  The lock is held. */
-static struct slot *claim(struct stream *s, bool *ret_end)
+/* Takes the next piece. False: there is none, or it ends. */
+static bool take(struct stream *s, struct seat *seat)
 {
+	pthread_mutex_lock(&s->lock);
 	while (s->extent < s->n_extents && s->at == s->extents[s->extent].bytes) {
 		s->extent++;
 		s->at = 0;
 	}
-	*ret_end = s->extent == s->n_extents || s->stopping || s->cancelled;
-	if (*ret_end || s->claimed - s->delivered == s->n_slots)
-		return NULL;
-	const struct stream_extent *extent = &s->extents[s->extent];
-	uint64_t left = extent->bytes - s->at, piece = piece_bytes(extent);
-	struct slot *slot = &s->slots[s->claimed++ % s->n_slots];
-	slot->extent = s->extent;
-	slot->at = s->at;
-	slot->bytes = (size_t)(left < piece ? left : piece);
-	slot->ready = false;
-	s->at += slot->bytes;
-	return slot;
+	bool taken = s->extent < s->n_extents && !s->cancelled && !s->error;
+	if (taken) {
+		const struct stream_extent *extent = &s->extents[s->extent];
+		uint64_t left = extent->bytes - s->at, piece = piece_bytes(extent);
+		seat->extent = s->extent;
+		seat->at = s->at;
+		seat->bytes = (size_t)(left < piece ? left : piece);
+		s->at += seat->bytes;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return taken;
 }
 
 /* Reads all of a piece through short reads and signals. */
-static void fill(const struct stream *s, struct slot *slot)
+static void fill(const struct stream *s, struct seat *seat)
 {
-	uint64_t offset = s->extents[slot->extent].offset + slot->at;
-	slot->error = 0;
-	for (size_t done = 0; done < slot->bytes;) {
-		size_t want = slot->bytes - done;
+	uint64_t offset = s->extents[seat->extent].offset + seat->at;
+	seat->error = 0;
+	for (size_t done = 0; done < seat->bytes;) {
+		size_t want = seat->bytes - done;
 		if (want > STREAM_REQUEST_BYTES)
 			want = STREAM_REQUEST_BYTES;
-		ssize_t got = pread(s->fd, slot->buffer + done, want, (off_t)(offset + done));
+		ssize_t got = pread(s->fd, seat->buffer + done, want, (off_t)(offset + done));
 		if (got > 0) {
 			done += (size_t)got;
 		} else if (got == 0 || errno != EINTR) {
-			slot->error = got == 0 ? -ENODATA : -errno;
-			slot->failed = offset + done;
+			seat->error = got == 0 ? -ENODATA : -errno;
+			seat->failed = offset + done;
 			return;
 		}
 	}
 }
 
+static void note_error(struct stream *s, const struct seat *seat, int error)
+{
+	pthread_mutex_lock(&s->lock);
+	if (!s->error) {
+		s->error = error;
+		s->failed = seat->error ? seat : NULL;
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
 static void *reader(void *context)
 {
-	struct stream *s = context;
-	bool end = false;
+	struct seat *seat = context;
+	struct stream *s = seat->stream;
 	pthread_setname_np(pthread_self(), "reader");
-	pthread_mutex_lock(&s->lock);
-	while (!end) {
-		struct slot *slot = claim(s, &end);
-		if (slot) {
-			pthread_mutex_unlock(&s->lock);
-			fill(s, slot);
-			pthread_mutex_lock(&s->lock);
-			slot->ready = true;
-			pthread_cond_signal(&s->ready);
-		} else if (!end) {
-			pthread_cond_wait(&s->room, &s->lock);
-		}
+	while (take(s, seat)) {
+		fill(s, seat);
+		int error = seat->error;
+		if (!error)
+			error = s->deliver(s->context, &(struct stream_piece){seat->extent, seat->at,
+									      seat->bytes, seat->buffer});
+		if (error)
+			note_error(s, seat, error);
 	}
-	pthread_cond_broadcast(&s->ready); /* the owner may be waiting for a piece that does not exist */
-	pthread_mutex_unlock(&s->lock);
 	return NULL;
 }
 
-/* Waits for the next piece in order; *ret stays NULL after the last. */
-static int next_piece(struct stream *s, struct slot **ret, char *why, size_t why_bytes)
+static int result(const struct stream *s, char *why, size_t why_bytes)
 {
-	int error = 0;
-	struct slot *slot = &s->slots[s->delivered % s->n_slots];
-	pthread_mutex_lock(&s->lock);
-	while (!s->cancelled && !(s->claimed > s->delivered && slot->ready) &&
-	       !(s->claimed == s->delivered && s->extent == s->n_extents))
-		pthread_cond_wait(&s->ready, &s->lock);
-	bool last = s->claimed == s->delivered;
-	bool cancelled = s->cancelled;
-	pthread_mutex_unlock(&s->lock);
-	if (cancelled)
-		return explain(-ECANCELED, why, why_bytes, "reading '%s' was cancelled", s->path);
-	if (last)
-		return 0;
-	if (slot->error == -ENODATA)
-		error =
-		    explain(-EIO, why, why_bytes, "'%s' ends at byte %" PRIu64 " though more was expected",
-			    s->path, slot->failed);
-	else if (slot->error)
-		error = explain(-EIO, why, why_bytes, "cannot read '%s' at byte %" PRIu64 ": %s", s->path,
-				slot->failed, strerror(-slot->error));
-	else
-		*ret = slot;
-	return error;
-}
-
-static int deliver_all(struct stream *s, int (*deliver)(void *, const struct stream_piece *), void *context,
-		       char *why, size_t why_bytes)
-{
-	for (;;) {
-		struct slot *slot = NULL;
-		int error = next_piece(s, &slot, why, why_bytes);
-		if (error || !slot)
-			return error;
-		error = deliver(context,
-				&(struct stream_piece){slot->extent, slot->at, slot->bytes, slot->buffer});
-		if (error)
-			return error;
-		pthread_mutex_lock(&s->lock);
-		s->delivered++;
-		pthread_cond_signal(&s->room);
-		pthread_mutex_unlock(&s->lock);
-	}
-}
-
-static void stop(struct stream *s, pthread_t *threads, unsigned n)
-{
-	pthread_mutex_lock(&s->lock);
-	s->stopping = true;
-	pthread_cond_broadcast(&s->room);
-	pthread_mutex_unlock(&s->lock);
-	for (unsigned i = 0; i < n; i++)
-		pthread_join(threads[i], NULL);
+	const struct seat *failed = s->failed;
+	if (!s->error)
+		return s->cancelled
+			   ? explain(-ECANCELED, why, why_bytes, "reading '%s' was cancelled", s->path)
+			   : 0;
+	if (!failed)
+		return s->error;
+	if (failed->error == -ENODATA)
+		return explain(-EIO, why, why_bytes, "'%s' ends at byte %" PRIu64 " though more was expected",
+			       s->path, failed->failed);
+	return explain(-EIO, why, why_bytes, "cannot read '%s' at byte %" PRIu64 ": %s", s->path,
+		       failed->failed, strerror(-failed->error));
 }
 
 /* Signals are the business of the threads that asked for them. */
-static int start(struct stream *s, pthread_t *threads, unsigned *ret_n)
+static int start(struct stream *s, unsigned *ret_n)
 {
 	pthread_attr_t attributes;
 	sigset_t all, before;
@@ -286,7 +242,7 @@ static int start(struct stream *s, pthread_t *threads, unsigned *ret_n)
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	for (*ret_n = 0; *ret_n < s->readers && !error; *ret_n += !error)
-		error = pthread_create(&threads[*ret_n], &attributes, reader, s);
+		error = pthread_create(&s->seats[*ret_n].thread, &attributes, reader, &s->seats[*ret_n]);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_attr_destroy(&attributes);
 	return *ret_n ? 0 : -error; /* a smaller team is slower, not wrong */
@@ -294,28 +250,29 @@ static int start(struct stream *s, pthread_t *threads, unsigned *ret_n)
 
 static int allocate(struct stream *s, size_t buffer_bytes)
 {
-	s->slots = calloc(s->n_slots, sizeof *s->slots);
-	if (!s->slots)
+	s->seats = calloc(s->readers, sizeof *s->seats);
+	if (!s->seats)
 		return -ENOMEM;
-	for (unsigned i = 0; i < s->n_slots; i++)
-		if (posix_memalign((void **)&s->slots[i].buffer, ALIGNMENT, buffer_bytes + 1))
+	for (unsigned i = 0; i < s->readers; i++) {
+		s->seats[i].stream = s;
+		if (posix_memalign((void **)&s->seats[i].buffer, ALIGNMENT, buffer_bytes + 1))
 			return -ENOMEM;
+	}
 	return 0;
 }
 
 static void release(struct stream *s)
 {
-	for (unsigned i = 0; s->slots && i < s->n_slots; i++)
-		free(s->slots[i].buffer);
-	free(s->slots);
-	s->slots = NULL;
+	for (unsigned i = 0; s->seats && i < s->readers; i++)
+		free(s->seats[i].buffer);
+	free(s->seats);
+	s->seats = NULL;
 }
 
 int stream_read(struct stream *s, const struct stream_extent *extents, size_t n,
 		int (*deliver)(void *context, const struct stream_piece *), void *context, char *why,
 		size_t why_bytes)
 {
-	pthread_t threads[STREAM_READERS_MAX];
 	unsigned started = 0;
 	size_t largest = 0;
 	int error = check_extents(s, extents, n, &largest, why, why_bytes);
@@ -323,17 +280,21 @@ int stream_read(struct stream *s, const struct stream_extent *extents, size_t n,
 		return error;
 	s->extents = extents;
 	s->n_extents = n;
+	s->deliver = deliver;
+	s->context = context;
 	s->extent = 0;
-	s->at = s->claimed = s->delivered = 0;
-	s->stopping = false;
+	s->at = 0;
+	s->error = 0;
+	s->failed = NULL;
 	error = allocate(s, largest);
 	if (!error)
-		error = start(s, threads, &started);
+		error = start(s, &started);
+	for (unsigned i = 0; i < started; i++)
+		pthread_join(s->seats[i].thread, NULL);
 	if (error)
 		explain(error, why, why_bytes, "cannot start to read '%s': %s", s->path, strerror(-error));
 	else
-		error = deliver_all(s, deliver, context, why, why_bytes);
-	stop(s, threads, started);
+		error = result(s, why, why_bytes);
 	release(s);
 	return error;
 }

@@ -1,5 +1,4 @@
-/* Streaming a file: every byte once, in order, in whole granules; short reads, signals, errors, cancelling.
- */
+/* Streaming a file: every byte once, in whole granules; short reads, signals, errors, cancelling. */
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -56,34 +55,49 @@ ssize_t pread64(int fd, void *buffer, size_t bytes, off_t offset)
 /* What the callback has seen. */
 struct seen {
 	const struct stream_extent *extents;
-	size_t n, extent;
-	uint64_t at, total, largest;
+	pthread_mutex_t lock; /* guards what follows */
+	uint64_t total, largest;
+	unsigned pieces;
+	uint8_t *bytes[6]; /* (extents) which have been seen; NULL: not noted */
 	struct stream *cancel_after_first;
 	int answer;
 };
 
+/* Asserts fail a test from its own thread alone: a reader says what is wrong by its answer. */
+static bool is_right(const struct seen *seen, const struct stream_piece *piece)
+{
+	const struct stream_extent *extent = &seen->extents[piece->extent];
+
+	return piece->bytes > 0 && piece->at + piece->bytes <= extent->bytes &&
+	       piece->at % extent->granule_bytes == 0 &&
+	       (piece->bytes % extent->granule_bytes == 0 || piece->at + piece->bytes == extent->bytes) &&
+	       (piece->bytes <= STREAM_PIECE_BYTES || piece->bytes == extent->granule_bytes) &&
+	       (uintptr_t)piece->data % 64 == 0 &&
+	       !memcmp(piece->data, content + extent->offset + piece->at, piece->bytes);
+}
+
+static bool mark(uint8_t *bytes, const struct stream_piece *piece)
+{
+	for (size_t i = 0; bytes && i < piece->bytes; i++)
+		if (bytes[piece->at + i]++)
+			return false;
+	return true;
+}
+
 static int check_piece(void *context, const struct stream_piece *piece)
 {
 	struct seen *seen = context;
-	while (seen->at == seen->extents[seen->extent].bytes) {
-		seen->extent++;
-		seen->at = 0;
-	}
-	const struct stream_extent *extent = &seen->extents[seen->extent];
-	assert_int_equal(piece->extent, seen->extent);
-	assert_int_equal(piece->at, seen->at);
-	assert_true(piece->bytes > 0 && piece->at + piece->bytes <= extent->bytes);
-	assert_true(piece->bytes % extent->granule_bytes == 0 || piece->at + piece->bytes == extent->bytes);
-	assert_true(piece->bytes <= STREAM_PIECE_BYTES || piece->bytes == extent->granule_bytes);
-	assert_int_equal((uintptr_t)piece->data % 64, 0);
-	assert_memory_equal(piece->data, content + extent->offset + piece->at, piece->bytes);
-	seen->at += piece->bytes;
+	bool right = is_right(seen, piece);
+	pthread_mutex_lock(&seen->lock);
+	right = right && mark(seen->bytes[piece->extent], piece);
 	seen->total += piece->bytes;
+	seen->pieces++;
 	if (piece->bytes > seen->largest)
 		seen->largest = piece->bytes;
+	pthread_mutex_unlock(&seen->lock);
 	if (seen->cancel_after_first)
 		stream_cancel(seen->cancel_after_first);
-	return seen->answer;
+	return right ? seen->answer : -EBADMSG;
 }
 
 static const struct stream_extent extents[] = {
@@ -93,85 +107,127 @@ static const struct stream_extent extents[] = {
 };
 enum { N_EXTENTS = sizeof extents / sizeof *extents, TOTAL = 3000000 + 1234567 + 4500000 + 1 + 2621540 };
 
-static struct stream *open_stream(unsigned readers, unsigned ahead)
+static struct stream *open_stream(unsigned readers)
 {
 	struct stream *s = NULL;
-	if (stream_open(path, &(struct stream_options){.readers = readers, .ahead = ahead}, &s, why,
-			sizeof why))
+	if (stream_open(path, &(struct stream_options){.readers = readers}, &s, why, sizeof why))
 		fail_msg("%s", why);
 	return s;
 }
 
-static void read_all(unsigned readers, unsigned ahead)
+static struct seen watch(const struct stream_extent *list)
 {
-	struct stream *s = open_stream(readers, ahead);
-	struct seen seen = {.extents = extents, .n = N_EXTENTS};
+	return (struct seen){.extents = list, .lock = PTHREAD_MUTEX_INITIALIZER};
+}
+
+static void read_all(unsigned readers)
+{
+	struct stream *s = open_stream(readers);
+	struct seen seen = watch(extents);
+	for (int i = 0; i < N_EXTENTS; i++)
+		seen.bytes[i] = calloc(1, extents[i].bytes + 1);
 	assert_int_equal(stream_read(s, extents, N_EXTENTS, check_piece, &seen, why, sizeof why), 0);
-	assert_int_equal(seen.total, TOTAL);
+	assert_int_equal(seen.total, TOTAL); /* each byte once at most, so all of them */
 	assert_int_equal(seen.largest, 1500000);
+	for (int i = 0; i < N_EXTENTS; i++)
+		free(seen.bytes[i]);
 	/* The same stream reads again. */
-	seen = (struct seen){.extents = extents, .n = 1};
+	seen = watch(extents);
 	assert_int_equal(stream_read(s, extents, 1, check_piece, &seen, why, sizeof why), 0);
 	assert_int_equal(seen.total, 3000000);
 	assert_int_equal(stream_read(s, NULL, 0, check_piece, &seen, why, sizeof why), 0);
 	stream_close(s);
 }
 
-static void test_order(void **state)
+static void test_every_byte_once(void **state)
 {
-	read_all(0, 0);
-	read_all(1, 1);
-	read_all(8, 3);
-	read_all(3, 16);
+	read_all(0);
+	read_all(1);
+	read_all(3);
+	read_all(8);
 }
 
 static void test_short_reads_and_signals(void **state)
 {
 	fault.interrupts = fault.shortens = true;
-	read_all(4, 8);
+	read_all(4);
 	fault.interrupts = fault.shortens = false;
 }
 
+/* One reader finds the first bad byte of all, several some of them. */
 static void test_io_error_names_the_byte(void **state)
 {
-	struct stream *s = open_stream(4, 8);
-	struct seen seen = {.extents = extents, .n = N_EXTENTS};
 	fault.broken_from = 2500000;
-	assert_int_equal(stream_read(s, extents, N_EXTENTS, check_piece, &seen, why, sizeof why), -EIO);
+	for (unsigned readers = 1; readers <= 4; readers += 3) {
+		struct stream *s = open_stream(readers);
+		struct seen seen = watch(extents);
+		assert_int_equal(stream_read(s, extents, N_EXTENTS, check_piece, &seen, why, sizeof why),
+				 -EIO);
+		assert_non_null(strstr(why, readers == 1 ? "at byte 2500000: Input/output error"
+							 : ": Input/output error"));
+		assert_true(readers > 1 || seen.total == 2 * STREAM_PIECE_BYTES);
+		stream_close(s);
+	}
 	fault.broken_from = 0;
-	assert_non_null(strstr(why, "at byte 2500000: Input/output error"));
-	assert_int_equal(seen.total, 2 * STREAM_PIECE_BYTES);
-	stream_close(s);
 }
 
 static void test_end_of_file_names_the_byte(void **state)
 {
-	struct stream *s = open_stream(2, 2);
+	struct stream *s = open_stream(2);
 	struct stream_extent beyond = {FILE_BYTES - 10, 20, 4};
-	struct seen seen = {.extents = &beyond, .n = 1};
+	struct seen seen = watch(&beyond);
 	assert_int_equal(stream_read(s, &beyond, 1, check_piece, &seen, why, sizeof why), -EIO);
 	assert_non_null(strstr(why, "ends at byte 9000007"));
 	assert_int_equal(seen.total, 0);
 	stream_close(s);
 }
 
+/* Each reader has one piece under way at most. */
 static void test_callback_ends_it(void **state)
 {
-	struct stream *s = open_stream(4, 4);
-	struct seen seen = {.extents = extents, .n = N_EXTENTS, .answer = -EXDEV};
-	assert_int_equal(stream_read(s, extents, N_EXTENTS, check_piece, &seen, why, sizeof why), -EXDEV);
-	assert_int_equal(seen.total, STREAM_PIECE_BYTES);
-	stream_close(s);
+	for (unsigned readers = 1; readers <= 4; readers += 3) {
+		struct stream *s = open_stream(readers);
+		struct seen seen = watch(extents);
+		seen.answer = -EXDEV;
+		assert_int_equal(stream_read(s, extents, N_EXTENTS, check_piece, &seen, why, sizeof why),
+				 -EXDEV);
+		assert_in_range(seen.pieces, 1, readers);
+		stream_close(s);
+	}
 }
 
 static void test_cancel(void **state)
 {
-	struct stream *s = open_stream(4, 4);
-	struct seen seen = {.extents = extents, .n = N_EXTENTS, .cancel_after_first = s};
-	assert_int_equal(stream_read(s, extents, N_EXTENTS, check_piece, &seen, why, sizeof why), -ECANCELED);
-	assert_int_equal(seen.total, STREAM_PIECE_BYTES);
-	assert_int_equal(stream_read(s, extents, N_EXTENTS, check_piece, &seen, why, sizeof why), -ECANCELED);
-	assert_int_equal(seen.total, STREAM_PIECE_BYTES);
+	for (unsigned readers = 1; readers <= 4; readers += 3) {
+		struct stream *s = open_stream(readers);
+		struct seen seen = watch(extents);
+		unsigned pieces;
+		seen.cancel_after_first = s;
+		for (int i = 0; i < 2; i++, pieces = seen.pieces)
+			assert_int_equal(
+			    stream_read(s, extents, N_EXTENTS, check_piece, &seen, why, sizeof why),
+			    -ECANCELED);
+		assert_in_range(pieces, 1, readers);
+		stream_close(s);
+	}
+}
+
+static pthread_barrier_t meeting;
+
+static int meet(void *context, const struct stream_piece *piece)
+{
+	pthread_barrier_wait(&meeting);
+	return 0;
+}
+
+/* Two callbacks wait for each other: it hangs if they come one after the other. */
+static void test_several_at_once(void **state)
+{
+	struct stream *s = open_stream(2);
+	struct stream_extent two = {0, 2 * STREAM_PIECE_BYTES, 1};
+	pthread_barrier_init(&meeting, NULL, 2);
+	assert_int_equal(stream_read(s, &two, 1, meet, NULL, why, sizeof why), 0);
+	pthread_barrier_destroy(&meeting);
 	stream_close(s);
 }
 
@@ -186,8 +242,8 @@ static void test_cancel_from_another_thread(void **state)
 {
 	for (int i = 0; i < 20; i++) {
 		pthread_t thread;
-		struct stream *s = open_stream(3, 3);
-		struct seen seen = {.extents = extents, .n = N_EXTENTS};
+		struct stream *s = open_stream(3);
+		struct seen seen = watch(extents);
 		assert_int_equal(pthread_create(&thread, NULL, cancel_soon, s), 0);
 		int result = stream_read(s, extents, N_EXTENTS, check_piece, &seen, why, sizeof why);
 		assert_true(result == -ECANCELED || (result == 0 && seen.total == TOTAL));
@@ -205,7 +261,7 @@ static void test_refusals(void **state)
 	assert_int_equal(stream_open(path, &(struct stream_options){.readers = 65}, &s, why, sizeof why),
 			 -EINVAL);
 	assert_null(s);
-	s = open_stream(0, 0);
+	s = open_stream(0);
 	struct stream_extent bad[] = {{0, 1, 0}, {UINT64_MAX, 2, 1}, {0, 1, 1ull << 40}};
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(stream_read(s, &bad[i], 1, check_piece, NULL, why, sizeof why), -EINVAL);
@@ -237,12 +293,13 @@ static int remove_file(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_order),
+	    cmocka_unit_test(test_every_byte_once),
 	    cmocka_unit_test(test_short_reads_and_signals),
 	    cmocka_unit_test(test_io_error_names_the_byte),
 	    cmocka_unit_test(test_end_of_file_names_the_byte),
 	    cmocka_unit_test(test_callback_ends_it),
 	    cmocka_unit_test(test_cancel),
+	    cmocka_unit_test(test_several_at_once),
 	    cmocka_unit_test(test_cancel_from_another_thread),
 	    cmocka_unit_test(test_refusals),
 	};
