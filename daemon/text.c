@@ -69,6 +69,7 @@ void daemon_fill_model(struct daemon *daemon)
 	    .state = WIRE_MODEL_READY,
 	    .bytes = loaded->bytes,
 	    .parameters = loaded->parameters,
+	    .width = loaded->tape->width,
 	};
 	for (size_t i = 0; i < n_ends && info->n_stop < 32; i++)
 		daemon->model.stop[info->n_stop++] = ends[i];

@@ -194,9 +194,9 @@ const struct output_best *program_best(const struct program *program)
 	return program->ops->best(program);
 }
 
-const float *program_hidden(const struct program *program, uint32_t output)
+const float *program_hidden(const struct program *program, size_t *ret_stride)
 {
-	return program->ops->hidden(program, output);
+	return program->ops->hidden(program, ret_stride);
 }
 
 const uint8_t *program_faults(const struct program *program)

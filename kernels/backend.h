@@ -152,8 +152,9 @@ struct output_best {
 /* (outputs) of those that want BEST; valid until the next step. */
 const struct output_best *program_best(const struct program *);
 
-/* What LOGITS reads of an output that wants HIDDEN: (width of the tape) f32; valid until the next step. */
-const float *program_hidden(const struct program *, uint32_t output);
+/* What LOGITS reads of the outputs that want HIDDEN: (outputs) rows of the tape's width, *ret_stride floats
+ * apart; valid until the next step. NULL and 0: the tape has no LOGITS. */
+const float *program_hidden(const struct program *, size_t *ret_stride);
 /* (rows) 0 or 1, valid until the next step. */
 const uint8_t *program_faults(const struct program *);
 

@@ -25,7 +25,7 @@ struct backend_ops {
 	void (*paths)(const struct program *, struct program_paths *ret);
 	const float *(*logits)(const struct program *);
 	const struct output_best *(*best)(const struct program *);
-	const float *(*hidden)(const struct program *, uint32_t output);
+	const float *(*hidden)(const struct program *, size_t *ret_stride);
 	const uint8_t *(*faults)(const struct program *);
 	/* from == UINT32_MAX: zeros. */
 	void (*fill_block)(struct program *, uint32_t group, uint32_t from, uint32_t to);

@@ -25,6 +25,23 @@ static uint64_t option_bytes(uint64_t payload)
 	return payload ? sizeof(struct wire_tlv) + ((payload + 7) & ~UINT64_C(7)) : 0;
 }
 
+/* What only embedding takes is wrong elsewhere, and it takes nothing of what changes or stops tokens. */
+static int plan_pool(struct plan *plan, uint8_t op)
+{
+	const struct tr_request_extra *extra = &plan->extra;
+
+	if (op != TR_EMBED)
+		return extra->pool || extra->n_embedding ? -EINVAL : 0;
+	if (extra->pool > TR_POOL_MEAN || extra->n_embedding == 0 || extra->sampling || extra->n_stop_ids ||
+	    extra->n_bias || extra->n_allowed || extra->n_candidates || extra->n_continuations ||
+	    extra->logprobs || extra->n_logprobs)
+		return -EINVAL;
+	plan->sampling = greedy;
+	plan->n_stop_ids = 0;
+	plan->flags = extra->pool == TR_POOL_MEAN ? WIRE_BLOCK_MEAN : 0;
+	return 0;
+}
+
 static int plan_sampling(struct plan *plan, const struct profile *profile)
 {
 	plan->sampling = profile ? profile->sampling : greedy;
@@ -84,9 +101,12 @@ static int plan_lists(struct plan *plan, const struct tr_request *request)
 static int plan_reply(struct plan *plan, uint8_t op)
 {
 	uint64_t records = 0;
+	size_t record_bytes = op == TR_EMBED ? sizeof(float) : sizeof(struct wire_scored);
 
-	plan->records = 1;
-	if (op == TR_SCORE) {
+	plan->records = op != TR_EMBED;
+	if (op == TR_EMBED) {
+		records = plan->extra.n_embedding;
+	} else if (op == TR_SCORE) {
 		if (plan->extra.n_candidates && plan->extra.n_continuations)
 			return -EINVAL;
 		records = plan->extra.n_candidates + (uint64_t)plan->n_continued;
@@ -96,8 +116,7 @@ static int plan_reply(struct plan *plan, uint8_t op)
 	}
 	if (records > WIRE_BLOCK_BYTES_MAX)
 		return -E2BIG;
-	plan->reply_bytes =
-	    records ? sizeof(struct wire_reply) + (uint32_t)records * sizeof(struct wire_scored) : 0;
+	plan->reply_bytes = records ? (uint32_t)(sizeof(struct wire_reply) + records * record_bytes) : 0;
 	return 0;
 }
 
@@ -131,6 +150,8 @@ static int plan_block(struct plan *plan, const struct tr_client *client, const s
 		return -EINVAL;
 	if (error == 0)
 		error = plan_sampling(plan, profile);
+	if (error == 0)
+		error = plan_pool(plan, request->op);
 	if (error == 0)
 		error = plan_length(plan, request, profile);
 	if (error == 0)

@@ -46,7 +46,7 @@ struct flight {
 	uint32_t block;     /* the arena's unit + 1; 0: none */
 	uint32_t reply_off; /* in units of 64 bytes from the memfd's start; 0: no reply is asked */
 	uint32_t reply_cap; /* bytes */
-	uint32_t records;   /* records a token */
+	uint32_t records;   /* records a token; 0: an embedding */
 };
 
 /* A registered profile, remembered so that a request block can repeat it. */

@@ -229,6 +229,7 @@ static void fill_info(struct tr_model_info *info, const struct wire_model *model
 	    .eos = model->eos,
 	    .bytes = model->bytes,
 	    .parameters = model->parameters,
+	    .width = model->width,
 	};
 	memcpy(info->name, model->name, sizeof info->name - 1);
 	memcpy(info->architecture, model->architecture, sizeof info->architecture - 1);

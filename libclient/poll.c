@@ -42,14 +42,18 @@ static __attribute__((noinline, cold)) int garbage(struct tr_client *client)
 
 /* Where the records of a whole answer lie: the sizes that the daemon wrote are read once and judged against
  * what was asked for; the values are its own. */
-static bool whole_reply(const unsigned char *at, const struct wire_completion *answer, uint32_t *ret_count)
+static bool whole_reply(const unsigned char *at, const struct flight *flight,
+			const struct wire_completion *answer, uint32_t *ret_count)
 {
+	bool is_embedding = flight->records == 0;
 	struct wire_reply reply;
 
 	memcpy(&reply, at, sizeof reply);
 	*ret_count = reply.count;
-	return (reply.kind == WIRE_REPLY_LOGPROBS || reply.kind == WIRE_REPLY_LOGITS) &&
-	       reply.stride == sizeof(struct wire_scored) &&
+	if (is_embedding ? reply.kind != WIRE_REPLY_EMBEDDING
+			 : reply.kind != WIRE_REPLY_LOGPROBS && reply.kind != WIRE_REPLY_LOGITS)
+		return false;
+	return reply.stride == (is_embedding ? sizeof(float) : sizeof(struct wire_scored)) &&
 	       (uint64_t)reply.count * reply.stride <= answer->aux - sizeof reply;
 }
 
@@ -69,10 +73,15 @@ static bool attach_reply(const struct tr_client *client, const struct flight *fl
 		written = (answer->aux - sizeof(struct wire_reply)) / sizeof(struct wire_scored);
 		skipped = (uint64_t)answer->first * flight->records;
 		count = answer->n_tok * flight->records;
-		if (skipped + count > written)
+		if (flight->records == 0 || skipped + count > written)
 			return false;
-	} else if (!whole_reply(at, answer, &count)) {
+	} else if (!whole_reply(at, flight, answer, &count)) {
 		return false;
+	}
+	if (flight->records == 0) {
+		event->embedding = (const float *)(at + sizeof(struct wire_reply));
+		event->n_embedding = count;
+		return true;
 	}
 	event->scored = (const struct tr_scored *)(at + sizeof(struct wire_reply)) + skipped;
 	event->n_scored = count;
@@ -96,6 +105,8 @@ static inline void clear_rest(struct tr_event *event)
 	event->n_scored = event->scored_stride = 0;
 	event->predicted_ns = event->retry_ns = 0;
 	event->asked = event->limit = 0;
+	event->embedding = NULL;
+	event->n_embedding = event->reserved_2 = 0;
 }
 
 static inline void put_word(struct tr_event *event, int i, uint64_t word)

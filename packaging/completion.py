@@ -47,8 +47,8 @@ def options(text):
 
 
 def choices(text):
-    """option -> the words of a help that begins with a list of them: "echo, idle or peers; may be given again"."""
-    found = re.findall(r"^  (?:-\w, )?(--[\w-]+) [A-Z]+ +((?:[\w-]+, )+[\w-]+ or [\w-]+)(?:;|$)", text, re.MULTILINE)
+    """option -> the words of a help that begins with a list of them: "echo, idle or peers; may be given again", "last or mean"."""
+    found = re.findall(r"^  (?:-\w, )?(--[\w-]+) [A-Z]+ +((?:[\w-]+, )*[\w-]+ or [\w-]+)(?:;|$)", text, re.MULTILINE)
     return {name: re.split(", | or ", words) for name, words in found}
 
 

@@ -220,7 +220,7 @@ enum wire_tlv_type {
 
 enum {
 	WIRE_BLOCK_IGNORE_EOS = 1, /* the model's end-of-generation ids do not stop the stream */
-	WIRE_BLOCK_FLAGS = 1,
+	WIRE_BLOCK_MEAN = 2,       /* embed: of all tokens, not of the last */
 };
 
 enum { WIRE_LOGPROBS_MAX = 32, WIRE_LIST_MAX = 4096 /* entries of one option */ };
@@ -237,7 +237,7 @@ enum wire_reply_kind {
 	WIRE_REPLY_LOGPROBS = 1,
 	/* Records {u32 id, f32 logit}, in the order of the candidates asked. */
 	WIRE_REPLY_LOGITS = 2,
-	WIRE_REPLY_EMBEDDING = 3, /* f32 */
+	WIRE_REPLY_EMBEDDING = 3, /* records f32: the model's width of them */
 };
 
 struct wire_scored {
@@ -291,7 +291,7 @@ struct wire_end {
 struct wire_profile {
 	uint64_t seed;
 	float temperature, top_p, min_p, penalty;
-	uint32_t top_k, max_new, flags, n_stop; /* flags: WIRE_BLOCK_*; n_stop u32 ids follow */
+	uint32_t top_k, max_new, flags, n_stop; /* flags: WIRE_BLOCK_IGNORE_EOS; n_stop u32 ids follow */
 };
 
 struct wire_model {
@@ -299,6 +299,7 @@ struct wire_model {
 	uint32_t state, n_stop;            /* enum wire_model_state; n_stop u32 ids follow */
 	uint64_t bytes, parameters;
 	char name[64], architecture[32], numerics[32], isa[32];
+	uint32_t width, zero; /* floats of an embedding */
 };
 
 enum wire_model_state { WIRE_MODEL_LOADING = 0, WIRE_MODEL_READY = 1, WIRE_MODEL_FAILED = 2 };

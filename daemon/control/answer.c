@@ -26,7 +26,7 @@ static bool parse_profile(const struct incoming *request, uint32_t vocab, struct
 		return bad(ret_why, "a profile has at most 64 stop ids, and exactly as many as it says");
 	if (wire.max_new == 0 || wire.max_new > UINT16_MAX)
 		return bad(ret_why, "a profile's max_new lies between 1 and 65,535");
-	if (wire.flags & ~(uint32_t)WIRE_BLOCK_FLAGS)
+	if (wire.flags & ~(uint32_t)WIRE_BLOCK_IGNORE_EOS)
 		return bad(ret_why, end_sentence(WIRE_REASON_BAD_FLAG));
 	*profile = (struct profile){
 	    .sampling = {.seed = wire.seed,

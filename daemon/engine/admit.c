@@ -22,7 +22,7 @@ static bool check_tokens_given(const struct wire_submission *slot, struct refusa
 			return refuse(ret_refusal, WIRE_REASON_BAD_BLOCK, slot->n_tok, 0);
 		return true;
 	}
-	if (slot->op == WIRE_OP_SCORE)
+	if (slot->op == WIRE_OP_SCORE || slot->op == WIRE_OP_EMBED)
 		return refuse(ret_refusal, WIRE_REASON_BAD_BLOCK, 0, 0);
 	return slot->n_tok || refuse(ret_refusal, WIRE_REASON_NO_TOKENS, 0, 0);
 }
@@ -31,7 +31,7 @@ bool admit_slot(const struct wire_submission *slot, struct refusal *ret_refusal)
 {
 	if (slot->op < WIRE_OP_GENERATE || slot->op > WIRE_OP_SESSION_FORK || slot->op == WIRE_OP_CANCEL)
 		return refuse(ret_refusal, WIRE_REASON_BAD_OP, slot->op, WIRE_OP_SESSION_FORK);
-	if (slot->op == WIRE_OP_EMBED || slot->op == WIRE_OP_SESSION_FORK)
+	if (slot->op == WIRE_OP_SESSION_FORK)
 		return refuse(ret_refusal, WIRE_REASON_NOT_SUPPORTED, slot->op, 0);
 	if (slot->flags & ~WIRE_FLAG_PRIORITY)
 		return refuse(ret_refusal, WIRE_REASON_BAD_FLAG, slot->flags, WIRE_FLAG_PRIORITY);
@@ -49,6 +49,7 @@ void admit_inline(const struct wire_submission *slot, const struct profile *prof
 {
 	memcpy(tokens, slot->tok, sizeof slot->tok);
 	ret_request->op = slot->op;
+	ret_request->mean = false;
 	ret_request->tokens = tokens;
 	ret_request->n_tokens = slot->n_tok;
 	ret_request->max_new = slot->max_new ? slot->max_new : profile->max_new;
@@ -108,6 +109,9 @@ bool admit_model(struct request *request, const struct engine_limits *limits, bo
 	if (request->n_tokens > limits->max_prompt)
 		return refuse(ret_refusal, WIRE_REASON_PROMPT_TOO_LONG, request->n_tokens,
 			      limits->max_prompt);
+	if (request->op == WIRE_OP_EMBED && request->reply_cap < embedding_bytes(limits->width))
+		return refuse(ret_refusal, WIRE_REASON_BAD_REPLY, request->reply_cap,
+			      embedding_bytes(limits->width));
 	if (may_shorten && request->n_tokens < limits->context &&
 	    request->max_new > limits->context - request->n_tokens)
 		request->max_new = limits->context - request->n_tokens;

@@ -34,8 +34,8 @@ void admit_inline(const struct wire_submission *slot, const struct profile *prof
 /* Tokens below the vocabulary? */
 bool admit_tokens(const uint32_t *tokens, uint64_t n, uint32_t vocab, struct refusal *ret_refusal);
 
-/* Whether the model, once ready, can serve the request at all: vocabulary, prompt, context, KV pool. Shortens
- * max_new to the context if `may_shorten` (the client did not ask for a number). */
+/* Whether the model, once ready, can serve the request at all: vocabulary, prompt, reply area, context, KV
+ * pool. Shortens max_new to the context if `may_shorten` (the client did not ask for a number). */
 bool admit_model(struct request *request, const struct engine_limits *limits, bool may_shorten,
 		 struct refusal *ret_refusal);
 

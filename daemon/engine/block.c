@@ -136,27 +136,32 @@ static bool take_continuations(const struct wire_tlv *tlv, const uint32_t *paylo
 static bool take_flags(const struct wire_tlv *tlv, const uint32_t *payload, struct request *request,
 		       struct refusal *ret_refusal)
 {
+	uint32_t known = request->op == WIRE_OP_EMBED ? WIRE_BLOCK_MEAN : WIRE_BLOCK_IGNORE_EOS;
+
 	if (tlv->bytes != sizeof(uint32_t))
 		return refuse(ret_refusal, WIRE_REASON_BAD_TLV, tlv->bytes, sizeof(uint32_t));
-	if (payload[0] & ~(uint32_t)WIRE_BLOCK_FLAGS)
-		return refuse(ret_refusal, WIRE_REASON_BAD_FLAG, payload[0], WIRE_BLOCK_FLAGS);
+	if (payload[0] & ~known)
+		return refuse(ret_refusal, WIRE_REASON_BAD_FLAG, payload[0], known);
 	request->sampling.ignore_eos = payload[0] & WIRE_BLOCK_IGNORE_EOS;
+	request->mean = (payload[0] & WIRE_BLOCK_MEAN) != 0;
 	return true;
 }
 
 typedef bool take_function(const struct wire_tlv *tlv, const uint32_t *payload, struct request *request,
 			   struct refusal *ret_refusal);
 
+enum { GENERATE = 1 << WIRE_OP_GENERATE, SCORE = 1 << WIRE_OP_SCORE, EMBED = 1 << WIRE_OP_EMBED };
+
 static const struct {
 	take_function *take;
-	bool with_generate, with_score;
+	unsigned ops; /* that take it */
 } options[] = {
-    [WIRE_TLV_STOP_IDS] = {take_stop_ids, true, false},
-    [WIRE_TLV_BIAS] = {take_bias, true, false},
-    [WIRE_TLV_ALLOWED] = {take_allowed, true, false},
-    [WIRE_TLV_CANDIDATES] = {take_candidates, false, true},
-    [WIRE_TLV_CONTINUATIONS] = {take_continuations, false, true},
-    [WIRE_TLV_FLAGS] = {take_flags, true, true},
+    [WIRE_TLV_STOP_IDS] = {take_stop_ids, GENERATE},
+    [WIRE_TLV_BIAS] = {take_bias, GENERATE},
+    [WIRE_TLV_ALLOWED] = {take_allowed, GENERATE},
+    [WIRE_TLV_CANDIDATES] = {take_candidates, SCORE},
+    [WIRE_TLV_CONTINUATIONS] = {take_continuations, SCORE},
+    [WIRE_TLV_FLAGS] = {take_flags, GENERATE | SCORE | EMBED},
 };
 
 enum { N_OPTIONS = sizeof options / sizeof options[0] };
@@ -165,7 +170,7 @@ static bool option_known(const struct wire_tlv *tlv, uint8_t op, uint32_t seen)
 {
 	if (tlv->zero || tlv->type >= N_OPTIONS || !options[tlv->type].take || seen & 1U << tlv->type)
 		return false;
-	return op == WIRE_OP_SCORE ? options[tlv->type].with_score : options[tlv->type].with_generate;
+	return options[tlv->type].ops >> op & 1;
 }
 
 static bool padding_is_zero(const uint8_t *bytes, size_t from, size_t to)
@@ -204,7 +209,8 @@ static bool parse_options(const uint8_t *list, size_t bytes, uint8_t op, struct 
 	return true;
 }
 
-/* Bytes that the engine will write to the reply area at most; 0: none asked. */
+/* Bytes that the engine will write to the reply area at most; 0: none asked. Of an embedding only the least:
+ * its size is the model's (admit.h). */
 static uint64_t reply_bytes(const struct request *request)
 {
 	uint64_t records = 0;
@@ -214,6 +220,8 @@ static uint64_t reply_bytes(const struct request *request)
 	for (uint32_t i = 0; i < request->n_continuations; i++)
 		records += request->continuation_lengths[i];
 	records += request->n_candidates;
+	if (request->op == WIRE_OP_EMBED)
+		return sizeof(struct wire_reply) + sizeof(float);
 	return records ? sizeof(struct wire_reply) + records * sizeof(struct wire_scored) : 0;
 }
 
@@ -256,8 +264,10 @@ static bool check_work(const struct wire_block *head, struct request *request, s
 		request->max_new = head->max_new;
 		return head->max_new || refuse(ret_refusal, WIRE_REASON_BAD_MAX_NEW, 0, 0);
 	}
-	/* One forward pass answers either question, not both. */
 	request->max_new = 0;
+	if (request->op == WIRE_OP_EMBED)
+		return true;
+	/* One forward pass answers either question, not both. */
 	return !request->n_candidates != !request->n_continuations ||
 	       refuse(ret_refusal, WIRE_REASON_BAD_TLV, 0, 0);
 }
@@ -275,6 +285,7 @@ bool block_parse(const uint8_t *copy, size_t bytes, const struct block_context *
 	    head.n_tokens > (bytes - head.tokens_off) / sizeof(uint32_t))
 		return refuse(ret_refusal, WIRE_REASON_BAD_BLOCK, head.bytes, bytes);
 	ret_request->op = context->op;
+	ret_request->mean = false;
 	ret_request->n_stop = ret_request->n_bias = ret_request->n_allowed = 0;
 	ret_request->n_candidates = ret_request->n_continuations = 0;
 	ret_request->sampling = (struct sampling){

@@ -33,7 +33,7 @@ struct block_context {
 	uint64_t arena_off, arena_bytes; /* of the channel; from the daemon's private copy of the layout */
 	uint32_t uid;
 	bool may_name_tenants;
-	uint8_t op; /* WIRE_OP_GENERATE or WIRE_OP_SCORE */
+	uint8_t op; /* WIRE_OP_GENERATE, WIRE_OP_SCORE or WIRE_OP_EMBED */
 };
 
 /* Whether `head`, copied from the arena at `offset`, describes a block that lies in the arena, whose parts

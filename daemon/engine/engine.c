@@ -173,8 +173,9 @@ struct verdict {
 static struct verdict judge(const struct engine *engine, const struct request *request)
 {
 	const struct engine_limits *limits = &engine->config.link->limits;
-	uint64_t keys = sequence_keys(request), reply = sequence_reply_bytes(request);
-	uint64_t total = request->op == WIRE_OP_SCORE ? keys : (uint64_t)request->n_tokens + request->max_new;
+	uint64_t keys = sequence_keys(request), reply = sequence_reply_bytes(request, limits->width);
+	uint64_t total =
+	    request->op == WIRE_OP_GENERATE ? (uint64_t)request->n_tokens + request->max_new : keys;
 	uint32_t foreign = foreign_token(request, limits->vocab);
 
 	if (request->n_tokens == 0)
@@ -187,7 +188,7 @@ static struct verdict judge(const struct engine *engine, const struct request *r
 		return (struct verdict){WIRE_REASON_CONTEXT, total, limits->context};
 	if (keys > limits->kv_tokens)
 		return (struct verdict){WIRE_REASON_KV_NEVER_FITS, keys, limits->kv_tokens};
-	if (request->op == WIRE_OP_SCORE && reply > request->reply_cap)
+	if (request->op != WIRE_OP_GENERATE && reply > request->reply_cap)
 		return (struct verdict){WIRE_REASON_BAD_REPLY, reply, request->reply_cap};
 	return (struct verdict){WIRE_REASON_NONE, 0, 0};
 }
@@ -221,10 +222,10 @@ static void refresh(struct engine *engine)
 			continue;
 		}
 		entry->pending = sequence_pending(job->sequence);
-		if (sequence_all_rows_output(job->sequence) && entry->pending > 1 + spare)
-			entry->pending = 1 + spare;
-		if (sequence_all_rows_output(job->sequence))
+		if (request->op == WIRE_OP_SCORE && sequence_all_rows_output(job->sequence)) {
+			entry->pending = entry->pending > 1 + spare ? 1 + spare : entry->pending;
 			spare -= entry->pending - 1;
+		}
 		entry->to_come = request->max_new - job->sequence->generated;
 		/* Acquire is not needed: the count alone is read, and it only grows. */
 		entry->paused = request->op == WIRE_OP_GENERATE &&

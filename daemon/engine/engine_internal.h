@@ -36,6 +36,7 @@ struct engine {
 	struct sequence *sequences; /* (limits.sequences) */
 	uint32_t *sequence_tokens;  /* (limits.sequences, context) */
 	uint32_t *sequence_blocks;  /* (limits.sequences, groups, stride) */
+	float *sequence_sums;       /* (limits.sequences, width) */
 	uint32_t stride;            /* blocks of a longest sequence */
 	uint32_t warm_shape;        /* the next to run */
 

@@ -48,14 +48,18 @@ static int allocate_sequences(struct engine *engine)
 {
 	const struct tape_limits *limits = &engine->model.limits;
 	uint32_t groups = engine->model.tape->n_groups, stride = engine->stride;
+	uint32_t width = engine->model.tape->width;
 
 	engine->sequences = calloc(limits->sequences, sizeof(*engine->sequences));
 	engine->sequence_tokens = calloc((size_t)limits->sequences * limits->context, sizeof(uint32_t));
 	engine->sequence_blocks = calloc((size_t)limits->sequences * groups * stride, sizeof(uint32_t));
-	if (!engine->sequences || !engine->sequence_tokens || !engine->sequence_blocks)
+	engine->sequence_sums = calloc((size_t)limits->sequences * width + 1, sizeof(float));
+	if (!engine->sequences || !engine->sequence_tokens || !engine->sequence_blocks ||
+	    !engine->sequence_sums)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < limits->sequences; i++) {
 		engine->sequences[i].tokens = engine->sequence_tokens + (size_t)i * limits->context;
+		engine->sequences[i].sums = engine->sequence_sums + (size_t)i * width;
 		for (uint32_t g = 0; g < groups; g++)
 			kv_table_init(&engine->sequences[i].table[g],
 				      engine->sequence_blocks + ((size_t)i * groups + g) * stride, stride);
@@ -115,6 +119,7 @@ void engine_free_model(struct engine *engine)
 	free(engine->sequences);
 	free(engine->sequence_tokens);
 	free(engine->sequence_blocks);
+	free(engine->sequence_sums);
 	free(engine->token);
 	free(engine->position);
 	free(engine->row_sequence);
@@ -230,6 +235,7 @@ static void publish(struct engine *engine)
 	for (uint32_t g = 0; g < model->tape->n_groups; g++)
 		blocks = minimum(blocks, model->limits.blocks[g] - 1);
 	limits->vocab = model->tape->vocab;
+	limits->width = model->tape->width;
 	limits->context = model->limits.context;
 	limits->max_prompt = minimum(model->max_prompt, model->limits.context);
 	limits->kv_tokens =

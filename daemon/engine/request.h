@@ -12,6 +12,8 @@
 #ifndef TOKENRING_DAEMON_ENGINE_REQUEST_H
 #define TOKENRING_DAEMON_ENGINE_REQUEST_H
 
+#include <stdbool.h>
+
 #include "shm/queue.h"
 #include "shm/wire.h"
 
@@ -35,7 +37,8 @@ struct bias_entry {
 struct request {
 	/* ---- written by the front before COMMAND_SUBMIT, read-only afterwards ---- */
 	uint32_t index; /* in the table */
-	uint8_t op;     /* enum wire_op: GENERATE or SCORE */
+	uint8_t op;     /* enum wire_op: GENERATE, SCORE or EMBED */
+	bool mean;      /* EMBED: of all tokens, not of the last */
 	uint8_t priority;
 	uint16_t model;
 	uint32_t uid, tenant;
@@ -70,6 +73,12 @@ struct request {
 	/* ---- the engine's own ---- */
 	void *engine_state;
 };
+
+/* Of the reply with an embedding of `width` floats. */
+static inline uint64_t embedding_bytes(uint32_t width)
+{
+	return sizeof(struct wire_reply) + (uint64_t)width * sizeof(float);
+}
 
 enum command_kind {
 	COMMAND_SUBMIT = 1,
@@ -107,6 +116,7 @@ struct engine_event {
 struct engine_limits {
 	shared_u32 state;                               /* enum wire_model_state; acquire before the rest */
 	uint32_t vocab, context, max_prompt, kv_tokens; /* kv_tokens: what the whole pool holds */
+	uint32_t width;                                 /* floats of an embedding */
 	uint32_t n_eos;
 	uint32_t eos[32];
 };

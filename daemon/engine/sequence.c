@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "kernels/contract.h"
+
 enum { RECORD_BYTES = sizeof(struct wire_scored) };
 
 static bool wants_logits(const struct request *request)
@@ -27,10 +29,12 @@ uint64_t sequence_keys(const struct request *request)
 	return request->n_tokens + (after ? after - 1 : 0);
 }
 
-uint64_t sequence_reply_bytes(const struct request *request)
+uint64_t sequence_reply_bytes(const struct request *request, uint32_t width)
 {
 	uint64_t records = 0;
 
+	if (request->op == WIRE_OP_EMBED)
+		return embedding_bytes(width);
 	if (request->op == WIRE_OP_GENERATE) {
 		records = request->logprobs ? (uint64_t)request->max_new * (1 + request->n_logprobs) : 0;
 	} else {
@@ -57,13 +61,19 @@ uint32_t sequence_pending(const struct sequence *sequence)
 
 bool sequence_all_rows_output(const struct sequence *sequence)
 {
-	return sequence->request->op == WIRE_OP_SCORE && sequence->n_tokens > sequence->request->n_tokens;
+	const struct request *request = sequence->request;
+
+	if (request->op == WIRE_OP_EMBED)
+		return request->mean;
+	return request->op == WIRE_OP_SCORE && sequence->n_tokens > request->n_tokens;
 }
 
 struct batch_output sequence_wants(const struct sequence *sequence)
 {
 	const struct request *request = sequence->request;
 
+	if (request->op == WIRE_OP_EMBED)
+		return (struct batch_output){.want = OUTPUT_HIDDEN};
 	if (wants_logits(request))
 		return (struct batch_output){OUTPUT_CHOSEN, request->n_candidates, request->candidates};
 	if (request->op == WIRE_OP_GENERATE && sampler_takes_best(request) && !request->logprobs)
@@ -84,18 +94,27 @@ static void put_record(struct sequence *sequence, uint32_t index, struct wire_sc
 	sequence->records++;
 }
 
+static uint32_t record_bytes(const struct request *request)
+{
+	return request->op == WIRE_OP_EMBED ? sizeof(float) : RECORD_BYTES;
+}
+
 uint32_t sequence_reply_written(const struct sequence *sequence)
 {
-	return sequence->records ? (uint32_t)sizeof(struct wire_reply) + sequence->records * RECORD_BYTES : 0;
+	uint32_t bytes = sequence->records * record_bytes(sequence->request);
+
+	return sequence->records ? (uint32_t)sizeof(struct wire_reply) + bytes : 0;
 }
 
 static void put_header(const struct sequence *sequence)
 {
 	const struct request *request = sequence->request;
 	struct wire_reply header = {
-	    .kind = wants_logits(request) ? WIRE_REPLY_LOGITS : WIRE_REPLY_LOGPROBS,
+	    .kind = request->op == WIRE_OP_EMBED ? WIRE_REPLY_EMBEDDING
+		    : wants_logits(request)      ? WIRE_REPLY_LOGITS
+						 : WIRE_REPLY_LOGPROBS,
 	    .count = sequence->records,
-	    .stride = RECORD_BYTES,
+	    .stride = record_bytes(request),
 	    .bytes = sequence_reply_written(sequence),
 	};
 
@@ -206,6 +225,58 @@ static struct sequence_result advance_score(struct sequence *sequence, struct sa
 	return done;
 }
 
+/* ---- embed ---- */
+
+static void add_up(struct sequence *sequence, const struct sequence_outputs *outputs)
+{
+	const float *row = outputs->hidden;
+
+	if (sequence->computed == sequence->rows)
+		memset(sequence->sums, 0, outputs->width * sizeof(float));
+	for (uint32_t i = 0; i < sequence->outputs; i++, row += outputs->hidden_stride)
+		for (uint32_t k = 0; k < outputs->width; k++)
+			sequence->sums[k] += row[k];
+}
+
+static bool all_finite(const float *x, uint32_t n)
+{
+	bool finite = true;
+
+	for (uint32_t i = 0; i < n; i++)
+		finite &= float_finite(x[i]);
+	return finite;
+}
+
+static void put_embedding(struct sequence *sequence, const float *x, uint32_t width)
+{
+	const struct request *request = sequence->request;
+
+	if (!request->reply || embedding_bytes(width) > request->reply_cap)
+		return;
+	memcpy(request->reply + sizeof(struct wire_reply), x, width * sizeof(*x));
+	sequence->records = width;
+	put_header(sequence);
+}
+
+static struct sequence_result advance_embed(struct sequence *sequence, const struct sequence_outputs *outputs)
+{
+	const float *x = outputs->hidden;
+
+	if (sequence->request->mean)
+		add_up(sequence, outputs);
+	if (sequence_pending(sequence))
+		return (struct sequence_result){0};
+	if (sequence->request->mean) {
+		x = sequence->sums;
+		for (uint32_t k = 0; k < outputs->width; k++)
+			sequence->sums[k] /= (float)sequence->n_tokens;
+	}
+	if (!all_finite(x, outputs->width)) /* a sum may overflow where no term does */
+		return not_a_number;
+	put_embedding(sequence, x, outputs->width);
+	return done;
+}
+
 /* ---- generate ---- */
 
 static int put_log_probabilities(struct sequence *sequence, struct sampler *sampler, const float *logits,
@@ -279,6 +350,8 @@ struct sequence_result sequence_advance(struct sequence *sequence, struct sample
 					uint32_t n_eos)
 {
 	sequence->computed += sequence->rows;
+	if (sequence->request->op == WIRE_OP_EMBED)
+		return advance_embed(sequence, outputs);
 	if (sequence->request->op == WIRE_OP_SCORE)
 		return advance_score(sequence, sampler, outputs->logits);
 	return advance_generate(sequence, sampler, outputs, eos, n_eos);

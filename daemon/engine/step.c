@@ -116,9 +116,12 @@ static void advance(struct engine *engine, struct sequence *sequence, int done)
 	struct sequence_outputs outputs = {
 	    .logits = program_logits(model->program) + (size_t)sequence->first_logits * model->tape->vocab,
 	    .best = program_best(model->program) + sequence->first_output,
+	    .width = model->tape->width,
 	};
 	struct sequence_result result;
 
+	outputs.hidden = program_hidden(model->program, &outputs.hidden_stride) +
+			 sequence->first_output * outputs.hidden_stride;
 	if (sequence->computed < sequence->request->n_tokens)
 		add_relaxed_u64(&engine->counts.prompt_tokens, sequence->rows);
 	if (done != STEP_DONE)

@@ -14,7 +14,7 @@ int cpu_program_step(struct program *, const struct batch *);
 void cpu_program_paths(const struct program *, struct program_paths *ret);
 const float *cpu_program_logits(const struct program *);
 const struct output_best *cpu_program_best(const struct program *);
-const float *cpu_program_hidden(const struct program *, uint32_t output);
+const float *cpu_program_hidden(const struct program *, size_t *ret_stride);
 const uint8_t *cpu_program_faults(const struct program *);
 void cpu_program_fill_block(struct program *, uint32_t group, uint32_t from, uint32_t to);
 

@@ -486,11 +486,15 @@ const struct output_best *cpu_program_best(const struct program *base)
 	return ((const struct cpu_program *)base)->best;
 }
 
-const float *cpu_program_hidden(const struct program *base, uint32_t output)
+const float *cpu_program_hidden(const struct program *base, size_t *ret_stride)
 {
 	const struct cpu_program *program = (const struct cpu_program *)base;
 
-	return buffer_row(program, program->hidden_buffer, output);
+	*ret_stride = 0;
+	if (program->hidden_buffer == TAPE_NONE)
+		return NULL;
+	*ret_stride = program->buffers[program->hidden_buffer].stride;
+	return program->buffers[program->hidden_buffer].data;
 }
 
 const uint8_t *cpu_program_faults(const struct program *base)

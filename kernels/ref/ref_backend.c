@@ -288,13 +288,15 @@ static const struct output_best *best(const struct program *base)
 	return ((const struct ref_program *)base)->best;
 }
 
-static const float *hidden(const struct program *base, uint32_t output)
+static const float *hidden(const struct program *base, size_t *ret_stride)
 {
 	const struct ref_program *program = (const struct ref_program *)base;
-	uint32_t stride;
-	const float *rows = ref_buffer(program, program->hidden, &stride);
+	uint32_t stride = 0;
+	const float *rows =
+	    program->hidden == TAPE_NONE ? NULL : ref_buffer(program, program->hidden, &stride);
 
-	return rows + (size_t)output * stride;
+	*ret_stride = stride;
+	return rows;
 }
 
 static const uint8_t *faults(const struct program *base)

@@ -110,14 +110,17 @@ static void judge(const struct synthetic *model, struct judge *ret)
 	struct player player = open_player(model, "ref-int8", "auto", 1);
 	static struct ask ask;
 	uint64_t random = 1;
+	const float *hidden;
+	size_t stride;
 
 	ask_all(&ask, 77);
 	assert_int_equal(program_step(player.program, &ask.batch), STEP_DONE);
 	memcpy(ret->logits, program_logits(player.program), sizeof ret->logits);
 	ask_some(&ask, ROWS, 1u << OUTPUT_HIDDEN, &random);
 	assert_int_equal(program_step(player.program, &ask.batch), STEP_DONE);
+	hidden = program_hidden(player.program, &stride);
 	for (uint32_t r = 0; r < ROWS; r++)
-		memcpy(ret->hidden[r], program_hidden(player.program, r), sizeof ret->hidden[r]);
+		memcpy(ret->hidden[r], hidden + r * stride, sizeof ret->hidden[r]);
 	player_close(&player);
 }
 
@@ -149,8 +152,10 @@ static void check_output(const struct player *player, const struct ask *ask, uin
 {
 	const struct batch_output *output = &ask->output[o];
 	uint32_t row = ask->output_row[o];
-	const float *expected = want->logits[row];
+	const float *expected = want->logits[row], *hidden;
+	size_t stride;
 
+	hidden = program_hidden(player->program, &stride);
 	if (output->want == OUTPUT_LOGITS)
 		assert_memory_equal(logits, expected, sizeof want->logits[row]);
 	for (uint32_t i = 0; output->want == OUTPUT_CHOSEN && i < output->n_chosen; i++)
@@ -158,8 +163,7 @@ static void check_output(const struct player *player, const struct ask *ask, uin
 	if (output->want == OUTPUT_BEST)
 		check_best(&program_best(player->program)[o], expected, o);
 	if (output->want == OUTPUT_HIDDEN)
-		assert_memory_equal(program_hidden(player->program, o), want->hidden[row],
-				    sizeof want->hidden[row]);
+		assert_memory_equal(hidden + o * stride, want->hidden[row], sizeof want->hidden[row]);
 }
 
 /* Returns how many outputs had a fault. */

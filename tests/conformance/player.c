@@ -69,6 +69,7 @@ struct state {
 	uint32_t who[PLAY_ROWS_MAX];    /* which of play's sequences */
 	uint32_t token[PLAY_ROWS_MAX], position[PLAY_ROWS_MAX], sequence[PLAY_ROWS_MAX];
 	uint32_t output_row[PLAY_ROWS_MAX];
+	struct batch_output output[PLAY_ROWS_MAX];
 	struct batch_sequence seq[PLAY_SEQUENCES_MAX];
 	uint32_t *table[TAPE_GROUPS_MAX]; /* (sequences of the step, stride) */
 	struct batch batch;
@@ -96,10 +97,14 @@ static void deal_blocks(struct state *s, uint32_t group)
 	free(order);
 }
 
+static size_t columns(const struct state *s)
+{
+	return s->play->hidden ? s->player->tape->width : s->player->tape->vocab;
+}
+
 static void start(struct state *s)
 {
 	const struct play *p = s->play;
-	size_t vocab = s->player->tape->vocab;
 
 	s->random = p->seed;
 	s->stride = s->player->limits.context / TAPE_KV_BLOCK + 1;
@@ -110,7 +115,7 @@ static void start(struct state *s)
 		deal_blocks(s, g);
 	}
 	for (uint32_t q = 0; q < p->sequences; q++) {
-		s->result->logits[q] = calloc(p->n[q] * vocab, sizeof(float));
+		s->result->logits[q] = calloc(p->n[q] * columns(s), sizeof(float));
 		s->result->have[q] = calloc(p->n[q], 1);
 		s->result->faults[q] = calloc(p->n[q], 1);
 		assert_true(s->result->logits[q] && s->result->have[q] && s->result->faults[q]);
@@ -153,23 +158,29 @@ static void add_rows(struct state *s, uint32_t q)
 static void run(struct state *s)
 {
 	struct batch *b = &s->batch;
-	size_t vocab = s->player->tape->vocab;
+	size_t n = columns(s), stride = n;
+	const float *outputs;
 
 	b->token = s->token;
 	b->position = s->position;
 	b->sequence = s->sequence;
 	b->seq = s->seq;
 	b->output_row = s->output_row;
+	b->output = s->output;
+	for (uint32_t o = 0; o < b->outputs; o++)
+		s->output[o].want = s->play->hidden ? OUTPUT_HIDDEN : OUTPUT_LOGITS;
 	b->table_stride = s->stride;
 	for (uint32_t g = 0; g < s->player->tape->n_groups; g++)
 		b->table[g] = s->table[g];
 	assert_int_equal(program_step(s->player->program, b), STEP_DONE);
 	for (uint32_t r = 0; r < b->rows; r++)
 		s->result->faults[s->who[r]][s->row_of[r]] = program_faults(s->player->program)[r];
+	outputs = s->play->hidden ? program_hidden(s->player->program, &stride)
+				  : program_logits(s->player->program);
 	for (uint32_t o = 0; o < b->outputs; o++) {
 		uint32_t r = s->output_row[o];
-		memcpy(s->result->logits[s->who[r]] + s->row_of[r] * vocab,
-		       program_logits(s->player->program) + o * vocab, vocab * sizeof(float));
+		memcpy(s->result->logits[s->who[r]] + s->row_of[r] * n, outputs + o * stride,
+		       n * sizeof(float));
 		s->result->have[s->who[r]][s->row_of[r]] = 1;
 	}
 }

@@ -36,11 +36,12 @@ struct play {
 	uint32_t chunk;      /* rows of a sequence a step; 0: random, and only some rows are outputs */
 	uint64_t seed;       /* of block ids and random chunks */
 	bool keep_kv;        /* fills played.kv */
+	bool hidden;         /* outputs want hidden states: those are in played.logits, (n, width) */
 	bool drop_old_block; /* entries of WINDOW tables that nobody may read point to the null block */
 };
 
 struct played {
-	float *logits[PLAY_SEQUENCES_MAX];              /* (n, vocab) */
+	float *logits[PLAY_SEQUENCES_MAX];              /* (n, vocab), or hidden states (n, width) */
 	uint8_t *have[PLAY_SEQUENCES_MAX];              /* (n): the position was an output */
 	uint8_t *faults[PLAY_SEQUENCES_MAX];            /* (n) */
 	float *kv[PLAY_SEQUENCES_MAX][TAPE_GROUPS_MAX]; /* player_kv of all its positions at the end */

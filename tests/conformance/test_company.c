@@ -1,5 +1,6 @@
-/* A stream's logits and its cached keys and values have the same bits whatever its company: alone or among 47
- * others, on 1 to 4 threads, in chunks of 1, 7, 32 and 500 tokens, on every instruction set that is here. */
+/* A stream's logits, its hidden states and its cached keys and values have the same bits whatever its
+ * company: alone or among 47 others, on 1 to 4 threads, in chunks of 1, 7, 32 and 500 tokens, on every
+ * instruction set that is here. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -79,14 +80,15 @@ static void compare(const struct synthetic *model, const struct play *what, cons
 		    const struct played *want, const char *how)
 {
 	const struct tape *tape = &model->tape;
+	size_t columns = what->hidden ? tape->width : tape->vocab;
 
 	for (uint32_t q = 0; q < what->sequences; q++) {
 		for (uint32_t i = 0; i < what->n[q]; i++)
 			if (!got->have[q][i] || got->faults[q][i] ||
-			    memcmp(got->logits[q] + (size_t)i * tape->vocab,
-				   want->logits[q] + (size_t)i * tape->vocab, tape->vocab * sizeof(float)))
-				fail_msg("%s, %s: other logits at position %u of stream %u", model->spec.name,
-					 how, i, q);
+			    memcmp(got->logits[q] + i * columns, want->logits[q] + i * columns,
+				   columns * sizeof(float)))
+				fail_msg("%s, %s: other outputs at position %u of stream %u",
+					 model->spec.name, how, i, q);
 		for (uint32_t g = 0; g < tape->n_groups; g++) {
 			const struct tape_group *group = &tape->groups[g];
 			size_t n =
@@ -116,6 +118,25 @@ static bool check(const struct synthetic *model, const char *isa, uint32_t threa
 	return true;
 }
 
+/* Hidden states: the streams share steps with each other, as embeddings do. */
+static void check_hidden(const struct synthetic *model, struct play what)
+{
+	struct played want;
+
+	what.hidden = true;
+	what.sequences = STREAMS;
+	what.chunk = 32;
+	assert_true(run(model, "ref-int8", "auto", 1, &what, &want));
+	assert_true(want.logits[0][0] != 0);
+	for (uint32_t threads = 1; threads <= THREADS; threads++) {
+		static const uint32_t chunks[] = {7, 32, 1, 500};
+		what.sequences = threads == 1 ? 1 : STREAMS;
+		what.chunk = chunks[threads - 1];
+		assert_true(check(model, "auto", threads, what, &want));
+	}
+	played_free(&want);
+}
+
 /* Over all cases every thread count meets every chunk with every number of streams. */
 static void check_case(unsigned which)
 {
@@ -137,6 +158,7 @@ static void check_case(unsigned which)
 			assert_true(check(&model, "auto", threads, what, &want));
 		}
 	played_free(&want);
+	check_hidden(&model, what);
 	synthetic_destroy(&model);
 }
 

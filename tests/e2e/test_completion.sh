@@ -65,5 +65,6 @@ expect '' tokenring run --seed ''
 expect 'echo throughput idle parked asleep prefill payload paced peers' tokenring bench ring --only ''
 expect 'parked payload paced' tokenring bench ring --only = pa
 expect 'smollm2' tokenring run --chat-format s
+expect 'last mean' tokenring embed --pool ''
 expect '' tokenring sing ''
 exit $failed

@@ -23,12 +23,13 @@ warnings="-Wall -Wextra -Wno-missing-field-initializers -Werror"
 {
 	gcc -std=gnu11 $warnings "$examples/hello.c" $flags -o "$stage/hello" || fail "hello.c"
 	gcc -std=gnu11 $warnings "$examples/epoll.c" $flags -o "$stage/epoll" || fail "epoll.c"
+	gcc -std=gnu11 $warnings "$examples/alike.c" $flags -lm -o "$stage/alike" || fail "alike.c"
 	g++ -std=c++11 -pedantic $warnings "$examples/scored.cpp" $flags -o "$stage/scored" || fail "scored.cpp"
 }
 
 # Without a daemon each says so in a sentence.
 export TOKENRING_SOCKET=$stage/socket
-for example in hello epoll scored; do
+for example in hello epoll alike scored; do
 	"$stage/$example" >/dev/null 2>"$stage/none.log" && fail "$example succeeds without a daemon"
 	grep -q "there is no socket" "$stage/none.log" || fail "$example does not say that there is no socket"
 done
@@ -52,4 +53,8 @@ grep -q Paris "$stage/hello.out" || fail "hello says '$(cat "$stage/hello.out")'
 [ "$(grep -c 'kind 3' "$stage/epoll.out")" = 3 ] || fail "epoll does not end three requests: $(cat "$stage/epoll.out")"
 "$stage/scored" >"$stage/scored.out" 2>"$stage/scored.log" || fail "scored"
 grep -q '^up [-0-9.]*, down [-0-9.]*$' "$stage/scored.out" || fail "scored says '$(cat "$stage/scored.out")'"
-cat "$stage/hello.out" "$stage/scored.out"
+# The first text is a question about capitals, as the second is; the third is about bread.
+"$stage/alike" >"$stage/alike.out" 2>"$stage/alike.log" || fail "alike"
+awk '{ alike[NR] = $1 } END { exit !(NR == 2 && alike[1] > alike[2] && alike[1] < 1 && alike[2] > 0) }' "$stage/alike.out" ||
+	fail "alike says '$(cat "$stage/alike.out")'"
+cat "$stage/hello.out" "$stage/scored.out" "$stage/alike.out"

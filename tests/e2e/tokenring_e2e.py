@@ -19,7 +19,7 @@ SOURCE = Path(os.environ["TOKENRING_SOURCE_ROOT"])
 BUILD = Path(os.environ["TOKENRING_BUILD_ROOT"])
 BACKEND = os.environ.get("TOKENRING_TEST_BACKEND", "cpu")
 
-GENERATE, SCORE, ECHO = 1, 2, 4
+GENERATE, SCORE, EMBED, ECHO = 1, 2, 3, 4
 EVENT_ECHO, EVENT_TOKENS, EVENT_FINAL, EVENT_REFUSED = 1, 2, 3, 4
 STOP, LENGTH, CANCELLED, DEADLINE, SHUTDOWN, DONE = 1, 2, 3, 4, 7, 8
 
@@ -43,7 +43,7 @@ class Extra(ctypes.Structure):
                 ("continuation_lengths", pu32), ("continuations", pu32), ("n_stop_ids", u32), ("n_bias", u32),
                 ("n_allowed", u32), ("n_candidates", u32), ("n_continuations", u32), ("n_logprobs", u32),
                 ("logprobs", u32), ("session", u32), ("tenant", u32), ("adapter", u32), ("max_new", u32),
-                ("reserved", u32)]
+                ("pool", u32), ("n_embedding", u32), ("reserved", u32)]
 
 
 class Request(ctypes.Structure):
@@ -56,7 +56,8 @@ class Event(ctypes.Structure):
     _fields_ = [("size", u32), ("kind", u8), ("n_tokens", u8), ("finish", u8), ("reserved", u8), ("id", u64),
                 ("first", u32), ("status", i32), ("reason", u32), ("since", u32), ("tokens", u32 * 8),
                 ("scored", ctypes.c_void_p), ("n_scored", u32), ("scored_stride", u32), ("predicted_ns", u64),
-                ("retry_ns", u64), ("asked", u32), ("limit", u32)]
+                ("retry_ns", u64), ("asked", u32), ("limit", u32), ("embedding", ctypes.c_void_p), ("n_embedding", u32),
+                ("reserved_2", u32)]
 
 
 def skip(reason):
@@ -82,6 +83,8 @@ class Answer:
             if event.kind != EVENT_TOKENS:  # those of the whole answer, however it was cut into events
                 self.records = b""
             self.records += ctypes.string_at(event.scored, 8 * event.n_scored)
+        if event.n_embedding:
+            self.records = ctypes.string_at(event.embedding, 4 * event.n_embedding)
         if event.kind != EVENT_TOKENS:
             self.ended, self.finish, self.status, self.reason = True, event.finish, event.status, event.reason
             self.refused = event.kind == EVENT_REFUSED
@@ -136,14 +139,16 @@ class Client:
         return json.loads(text.value)
 
     def submit(self, tokens, max_new=1, op=GENERATE, priority=0, deadline_ms=None, candidates=(), continuations=(),
-               logprobs=None, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, penalty=1.0, seed=0, ignore_eos=1):
+               logprobs=None, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, penalty=1.0, seed=0, ignore_eos=1,
+               pool=0, room=1024):
         sampling = Sampling(ctypes.sizeof(Sampling), top_k, seed, temperature, top_p, min_p, penalty, ignore_eos)
         flat = [token for one in continuations for token in one]
         extra = Extra(size=ctypes.sizeof(Extra), n_tokens=len(tokens), tokens=array(tokens),
-                      sampling=ctypes.pointer(sampling), n_candidates=len(candidates), candidates=array(candidates),
+                      sampling=None if op == EMBED else ctypes.pointer(sampling), n_candidates=len(candidates), candidates=array(candidates),
                       n_continuations=len(continuations), continuations=array(flat),
                       continuation_lengths=array([len(one) for one in continuations]),
-                      max_new=max_new, logprobs=logprobs is not None, n_logprobs=logprobs or 0)
+                      max_new=max_new, logprobs=logprobs is not None, n_logprobs=logprobs or 0,
+                      pool=pool, n_embedding=room if op == EMBED else 0)
         request = Request(size=ctypes.sizeof(Request), op=op, priority=priority,
                           deadline_ns=time.clock_gettime_ns(time.CLOCK_MONOTONIC) + int(deadline_ms * 1e6) if deadline_ms else 0)
         if op == ECHO:
@@ -313,5 +318,7 @@ def requests(n, vocab=49152, max_new=12):
                        "continuations": [[draw.randrange(vocab) for _ in range(1 + k)] for k in range(4)]}
         if i % 11 == 7:
             request = {"tokens": request["tokens"], "op": SCORE, "max_new": 0, "candidates": [5, 0, 49151, 77]}
+        if i % 11 == 9:
+            request = {"tokens": request["tokens"], "op": EMBED, "max_new": 0, "pool": i // 11 % 2}
         made.append(request)
     return made

@@ -1,4 +1,5 @@
-/* Request blocks as the front takes them: the head, then the whole. The first byte chooses the operation. */
+/* Request blocks as the front takes them: the head, then the whole. The first byte chooses the operation: its
+ * lowest bit generates, its third embeds, else it scores. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +9,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct engine_limits limits = {
-    .vocab = 1000, .context = 4096, .max_prompt = 2048, .kv_tokens = 3000};
+    .vocab = 1000, .width = 64, .context = 4096, .max_prompt = 2048, .kv_tokens = 3000};
 
 static void parse(const struct block_context *context, const uint8_t *copy, size_t size)
 {
@@ -36,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (size < 1 + sizeof(struct wire_block))
 		return 0;
-	context.op = data[0] & 1 ? WIRE_OP_GENERATE : WIRE_OP_SCORE;
+	context.op = data[0] & 1 ? WIRE_OP_GENERATE : data[0] & 4 ? WIRE_OP_EMBED : WIRE_OP_SCORE;
 	context.may_name_tenants = data[0] & 2;
 	copy = malloc(size - 1);
 	if (!copy)

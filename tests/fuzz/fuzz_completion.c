@@ -61,6 +61,10 @@ static void submit_some(void)
 	extra.n_candidates = 4;
 	extra.logprobs = 0;
 	tr_submit(client, &request, &id);
+	request.op = TR_EMBED;
+	extra.n_candidates = 0;
+	extra.n_embedding = 9;
+	tr_submit(client, &request, &id);
 }
 
 static void check_event(const struct tr_event *event)
@@ -74,6 +78,13 @@ static void check_event(const struct tr_event *event)
 	if (event->n_scored && (from < base + client->layout.arena_off ||
 				from + event->n_scored * sizeof *event->scored > base + client->layout.bytes))
 		abort();
+	from = (const unsigned char *)event->embedding;
+	if (event->n_embedding &&
+	    (from < base + client->layout.arena_off ||
+	     from + event->n_embedding * sizeof *event->embedding > base + client->layout.bytes))
+		abort();
+	for (uint32_t i = 0; i < event->n_embedding; i++)
+		sink += event->embedding[i];
 	for (uint32_t i = 0; i < event->n_scored; i++)
 		sink += event->scored[i].value;
 	(void)sink;

@@ -42,6 +42,7 @@ void fake_engine_ready(struct fake_engine *engine, uint32_t state)
 	struct engine_limits *limits = &engine->link.limits;
 
 	limits->vocab = FAKE_VOCAB;
+	limits->width = FAKE_WIDTH;
 	limits->context = FAKE_CONTEXT;
 	limits->max_prompt = FAKE_MAX_PROMPT;
 	limits->kv_tokens = FAKE_KV_TOKENS;
@@ -108,6 +109,20 @@ static uint32_t write_score(const struct request *request)
 	return (uint32_t)sizeof head + head.bytes;
 }
 
+static uint32_t write_embedding(const struct request *request)
+{
+	struct wire_reply head = {WIRE_REPLY_EMBEDDING, FAKE_WIDTH, sizeof(float), 0};
+
+	for (uint32_t i = 0; i < FAKE_WIDTH; i++) {
+		float value = fake_embedding(request->mean, i);
+
+		memcpy(request->reply + sizeof head + i * sizeof value, &value, sizeof value);
+	}
+	head.bytes = (uint32_t)(sizeof head + FAKE_WIDTH * sizeof(float));
+	memcpy(request->reply, &head, sizeof head);
+	return head.bytes;
+}
+
 static bool step(struct fake_engine *engine, uint32_t index)
 {
 	const struct request *request = &engine->link.requests[index];
@@ -131,9 +146,10 @@ static bool step(struct fake_engine *engine, uint32_t index)
 	}
 	if (load_relaxed_u32(&engine->paused) || undelivered >= REQUEST_UNDELIVERED_MAX)
 		return false;
-	if (request->op == WIRE_OP_SCORE) {
+	if (request->op != WIRE_OP_GENERATE) {
 		event.finish = WIRE_FINISH_DONE;
-		event.reply_bytes = write_score(request);
+		event.reply_bytes =
+		    request->op == WIRE_OP_SCORE ? write_score(request) : write_embedding(request);
 		finish(engine, index, &event);
 		return true;
 	}

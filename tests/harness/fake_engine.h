@@ -10,6 +10,7 @@
 
 #include "daemon/engine/request.h"
 
+enum { FAKE_WIDTH = 24 };
 enum { FAKE_VOCAB = 1000, FAKE_CONTEXT = 65536, FAKE_MAX_PROMPT = 50000, FAKE_KV_TOKENS = 55000 };
 
 struct fake_sequence {
@@ -42,6 +43,11 @@ unsigned fake_engine_turn(struct fake_engine *engine);
 static inline uint32_t fake_next(uint32_t token)
 {
 	return (token * 7 + 1) % FAKE_VOCAB;
+}
+
+static inline float fake_embedding(bool mean, uint32_t i)
+{
+	return (float)i * 0.25f - (mean ? 1 : 2);
 }
 
 static inline float fake_score(uint32_t id)

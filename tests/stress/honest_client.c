@@ -21,6 +21,7 @@ enum {
 	AT_ONCE = 6,
 	TOKENS_MAX = 64,
 	SCORED_MAX = 256,
+	WIDTH_MAX = 1024,
 	PATIENCE_S = 30,
 	FAST_OPENS = 10,
 	FAST_S = 1,
@@ -31,6 +32,8 @@ enum {
 struct answer {
 	uint32_t n_tokens, n_scored, tokens[TOKENS_MAX];
 	struct tr_scored scored[SCORED_MAX];
+	float embedding[WIDTH_MAX];
+	uint32_t n_embedding;
 	uint8_t kind, finish;
 	bool ended;
 };
@@ -46,7 +49,7 @@ static struct times answers = {.name = "answers"}, echoes = {.name = "echoes"}, 
 static struct answer alone[KINDS];
 static struct tr_client *client;
 static const char *address;
-static uint32_t vocab;
+static uint32_t vocab, width;
 static uint64_t seed = 7;
 
 static void die(const char *what, const char *why)
@@ -88,7 +91,7 @@ static void open_client(void)
 
 /* ---- requests ---- */
 
-/* Echo, generate from a slot, generate by a block with a sampler and log-probabilities, score. */
+/* Echo, generate from a slot, generate by a block with a sampler and log-probabilities, score, embed. */
 static uint64_t submit(unsigned kind)
 {
 	uint32_t prompt[TOKENS_MAX], n = 1 + kind * 5 % 40, candidates[3] = {0, kind % vocab, vocab - 1};
@@ -112,7 +115,7 @@ static uint64_t submit(unsigned kind)
 
 	for (uint32_t i = 0; i < n; i++)
 		prompt[i] = (kind * 7919 + i * 104729) % vocab;
-	switch (kind % 4) {
+	switch (kind % 5) {
 	case 0:
 		request.op = TR_ECHO;
 		request.max_new = 0;
@@ -126,13 +129,19 @@ static uint64_t submit(unsigned kind)
 		extra.logprobs = 1;
 		extra.n_logprobs = kind % 3;
 		break;
+	case 3:
+		request.op = TR_EMBED;
+		extra.max_new = 0;
+		extra.pool = kind % 2 ? TR_POOL_MEAN : TR_POOL_LAST;
+		extra.n_embedding = width;
+		break;
 	default:
 		request.op = TR_SCORE;
 		extra.max_new = 0;
 		extra.candidates = candidates;
 		extra.n_candidates = 3;
 	}
-	if (kind % 4 > 1) {
+	if (kind % 5 > 1) {
 		request.extra = &extra;
 		request.n_tokens = 0;
 		request.max_new = 0;
@@ -162,6 +171,11 @@ static void take(struct answer *answer, const struct tr_event *event)
 	answer->n_scored = event->n_scored;
 	if (event->n_scored)
 		memcpy(answer->scored, event->scored, event->n_scored * sizeof event->scored[0]);
+	if (event->n_embedding != 0 && event->n_embedding != width)
+		die("an embedding", "has another size");
+	answer->n_embedding = event->n_embedding;
+	if (event->n_embedding)
+		memcpy(answer->embedding, event->embedding, width * sizeof event->embedding[0]);
 	answer->kind = event->kind;
 	answer->finish = event->finish;
 	answer->ended = true;
@@ -190,7 +204,7 @@ static void run(const unsigned *kinds, unsigned n, struct answer *ret)
 					take(&ret[j], &events[i]);
 					left -= ret[j].ended;
 					if (ret[j].ended)
-						note(kinds[j] % 4 ? &answers : &echoes, begin_ns[j]);
+						note(kinds[j] % 5 ? &answers : &echoes, begin_ns[j]);
 				}
 	}
 }
@@ -279,6 +293,9 @@ int main(int argc, char **argv)
 	if (tr_model_info(client, 0, &model) || model.state != TR_MODEL_READY)
 		die("model", "it is not ready");
 	vocab = model.vocab;
+	width = model.width;
+	if (width == 0 || width > WIDTH_MAX)
+		die("the model", "has a width of 0 or above 1024");
 	run_alone();
 	reopen(); /* so that what a closed channel leaves at the daemon is there from the beginning */
 	for (unsigned i = 0; i < 3; i++)

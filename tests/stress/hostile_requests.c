@@ -66,7 +66,7 @@ static void write_block(struct hostile *hostile, uint32_t unit)
 	    .top_p = 1,
 	    .penalty = 1,
 	    .reply_off = (uint32_t)(hostile->layout.arena_off / 64 + UNITS + hostile_below(hostile, 64)),
-	    .reply_cap = 16 + 8 * 8,
+	    .reply_cap = hostile_below(hostile, 2) ? 16 + 8 * 8 : 4096,
 	};
 	struct wire_tlv option = {.type = WIRE_TLV_STOP_IDS, .bytes = 8};
 	unsigned char *at = hostile->segment.base + hostile->layout.arena_off + unit * 64;

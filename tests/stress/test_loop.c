@@ -52,7 +52,7 @@ static void set_model(struct stage *s)
 {
 	struct engine_model model = {.program = &s->program, .tape = &s->tape, .max_prompt = 200};
 
-	s->tape = (struct tape){.vocab = VOCAB, .context = CONTEXT, .n_groups = 1};
+	s->tape = (struct tape){.vocab = VOCAB, .width = WIDTH, .context = CONTEXT, .n_groups = 1};
 	s->program.poll = loop_poll;
 	s->program.poll_data = s->loop;
 	model.limits = (struct tape_limits){.rows = ROWS,

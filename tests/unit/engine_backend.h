@@ -17,12 +17,24 @@
 
 #include "daemon/engine/engine.h"
 
-enum { VOCAB = 61, CONTEXT = 256, BLOCKS = 41, ROWS = 24, SEQUENCES = 6, LOGITS = 9, REQUESTS = 24, EOS = 7 };
+enum {
+	VOCAB = 61,
+	CONTEXT = 256,
+	BLOCKS = 41,
+	ROWS = 24,
+	SEQUENCES = 6,
+	LOGITS = 9,
+	WIDTH = 13,
+	HIDDEN_STRIDE = 16,
+	REQUESTS = 24,
+	EOS = 7
+};
 
 struct program {
 	uint32_t key[BLOCKS * TAPE_KV_BLOCK];
 	float logits[LOGITS * VOCAB];
 	struct output_best best[ROWS];
+	float hidden[ROWS][HIDDEN_STRIDE];
 	uint32_t wanted[OUTPUT_HIDDEN + 1]; /* outputs by what they wanted */
 	uint8_t faults[ROWS];
 	uint32_t poison;                                     /* a token whose row is faulty; 0: none */
@@ -48,6 +60,16 @@ static void logits_of(const uint32_t *tokens, uint32_t n, float *ret)
 		ret[i] = (float)(mix(h, i + 1) >> 40) / (float)(1 << 21);
 }
 
+static void hidden_of(const uint32_t *tokens, uint32_t n, float *ret)
+{
+	uint64_t h = 3;
+
+	for (uint32_t i = 0; i < n; i++)
+		h = mix(h, tokens[i] + 1);
+	for (uint32_t i = 0; i < WIDTH; i++)
+		ret[i] = (float)(mix(h, i + 1) >> 40) / (float)(1 << 21) - 4;
+}
+
 static struct output_best best_of(const float *logits)
 {
 	struct output_best best = {0, logits[0]};
@@ -66,6 +88,10 @@ static float *answer_output(struct program *p, const struct batch *batch, uint32
 
 	p->wanted[batch_want(batch, o)]++;
 	p->best[o] = (struct output_best){UINT32_MAX, NAN};
+	for (uint32_t i = 0; i < HIDDEN_STRIDE; i++)
+		p->hidden[o][i] = NAN;
+	if (batch_want(batch, o) == OUTPUT_HIDDEN)
+		hidden_of(tokens, n, p->hidden[o]);
 	logits_of(tokens, n, logits);
 	if (batch_want(batch, o) == OUTPUT_BEST)
 		p->best[o] = best_of(logits);
@@ -126,6 +152,12 @@ const float *program_logits(const struct program *p)
 const struct output_best *program_best(const struct program *p)
 {
 	return p->best;
+}
+
+const float *program_hidden(const struct program *p, size_t *ret_stride)
+{
+	*ret_stride = HIDDEN_STRIDE;
+	return p->hidden[0];
 }
 
 const uint8_t *program_faults(const struct program *p)

@@ -30,7 +30,7 @@ static void begin(struct harness *h)
 
 	memset(h, 0, sizeof(*h));
 	h->deliver = true;
-	h->tape = (struct tape){.vocab = VOCAB, .context = CONTEXT, .n_groups = 1};
+	h->tape = (struct tape){.vocab = VOCAB, .width = WIDTH, .context = CONTEXT, .n_groups = 1};
 	h->link.requests = h->requests;
 	h->link.n_requests = REQUESTS;
 	assert_int_equal(queue_init(&h->link.commands, 64, sizeof(struct engine_command)), 0);

@@ -143,6 +143,26 @@ static void score(struct fake_daemon *fake, const struct wire_submission *submis
 	fake_publish(fake, &answer);
 }
 
+/* Floats that are halves of the place, and a quarter more for the mean. */
+static void embed(struct fake_daemon *fake, const struct wire_submission *submission)
+{
+	const struct wire_block *block = block_of(fake, submission);
+	const struct wire_tlv *option = block ? option_of(block, WIRE_TLV_FLAGS) : NULL;
+	struct wire_completion answer = {
+	    .kind = WIRE_KIND_FINAL, .id = submission->id, .finish = WIRE_FINISH_DONE};
+	struct wire_reply reply = {WIRE_REPLY_EMBEDDING, 0, sizeof(float), 0};
+	float *to;
+
+	must(block && block->reply_off && block->reply_cap > sizeof reply);
+	to = (float *)(fake->segment.base + (uint64_t)block->reply_off * 64 + sizeof reply);
+	reply.count = (block->reply_cap - (uint32_t)sizeof reply) / 4;
+	for (uint32_t i = 0; i < reply.count; i++)
+		to[i] = (float)i / 2 + (option ? 0.25f : 0);
+	answer.aux = reply.bytes = (uint32_t)sizeof reply + 4 * reply.count;
+	memcpy(to - 4, &reply, sizeof reply);
+	fake_publish(fake, &answer);
+}
+
 /* All records of a stream at once, before its first token: a client that reads ahead of `aux` is found out.
  */
 static uint32_t write_logprobs(struct fake_daemon *fake, const struct wire_block *block, uint32_t first,
@@ -196,6 +216,8 @@ void fake_answer(struct fake_daemon *fake, const struct wire_submission *submiss
 		generate(fake, submission);
 	else if (submission->op == WIRE_OP_SCORE)
 		score(fake, submission);
+	else if (submission->op == WIRE_OP_EMBED)
+		embed(fake, submission);
 	if (submission->op != WIRE_OP_ECHO)
 		return;
 	memcpy(answer.tok, submission->tok, sizeof answer.tok);

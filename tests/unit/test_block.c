@@ -196,6 +196,45 @@ static void test_score(void **state)
 	assert_reason(&built, WIRE_OP_SCORE, BAD_TLV);
 }
 
+/* An embedding takes the choice of pooling, and nothing else. */
+static void test_embed(void **state)
+{
+	static const uint32_t mean = WIRE_BLOCK_MEAN, other = WIRE_BLOCK_IGNORE_EOS, both = 3, beyond = 4;
+	struct built built;
+	struct request request = {.mean = true};
+
+	(void)state;
+	begin(&built);
+	head(&built)->max_new = head(&built)->n_logprobs = 0;
+	finish(&built);
+	assert_int_equal(reason_of(&built, WIRE_OP_EMBED, &request), 0);
+	assert_false(request.mean);
+	assert_int_equal(request.max_new, 0);
+	assert_int_equal(request.logprobs, 0);
+	head(&built)->n_logprobs = 1;
+	assert_reason(&built, WIRE_OP_EMBED, BAD_REPLY);
+	head(&built)->n_logprobs = 0;
+	head(&built)->reply_cap = 16 + 3;
+	assert_reason(&built, WIRE_OP_EMBED, BAD_REPLY);
+	head(&built)->reply_cap = head(&built)->reply_off = 0;
+	assert_reason(&built, WIRE_OP_EMBED, BAD_REPLY);
+	build_score(&built, WIRE_TLV_FLAGS, &mean, sizeof mean, 100);
+	assert_int_equal(reason_of(&built, WIRE_OP_EMBED, &request), 0);
+	assert_true(request.mean);
+	assert_reason(&built, WIRE_OP_GENERATE, BAD_FLAG);
+	assert_reason(&built, WIRE_OP_SCORE, BAD_FLAG);
+	build_score(&built, WIRE_TLV_FLAGS, &other, sizeof other, 100);
+	assert_reason(&built, WIRE_OP_EMBED, BAD_FLAG);
+	build_score(&built, WIRE_TLV_FLAGS, &both, sizeof both, 100);
+	assert_reason(&built, WIRE_OP_EMBED, BAD_FLAG);
+	build_score(&built, WIRE_TLV_FLAGS, &beyond, sizeof beyond, 100);
+	assert_reason(&built, WIRE_OP_EMBED, BAD_FLAG);
+	build_score(&built, WIRE_TLV_STOP_IDS, stop_ids, sizeof stop_ids, 100);
+	assert_reason(&built, WIRE_OP_EMBED, BAD_TLV);
+	build_score(&built, WIRE_TLV_CANDIDATES, stop_ids, sizeof stop_ids, 100);
+	assert_reason(&built, WIRE_OP_EMBED, BAD_TLV);
+}
+
 static void test_continuation_shapes(void **state)
 {
 	static const struct {
@@ -386,7 +425,7 @@ static void test_corruption(void **state)
 		build_generate(&built);
 		for (int i = rand() % 4; i >= 0; i--)
 			built.bytes[(unsigned)rand() % bytes] = (uint8_t)rand();
-		reason_of(&built, rand() % 2 ? WIRE_OP_GENERATE : WIRE_OP_SCORE, &request);
+		reason_of(&built, (uint8_t)(WIRE_OP_GENERATE + rand() % 3), &request);
 	}
 }
 
@@ -440,7 +479,9 @@ static void test_slot(void **state)
 	slot_breaks(slot.op = 7, BAD_OP);
 	slot_breaks(slot.op = 255, BAD_OP);
 	slot_breaks(slot.op = WIRE_OP_CANCEL, BAD_OP);
-	slot_breaks(slot.op = WIRE_OP_EMBED, NOT_SUPPORTED);
+	slot_breaks(slot.op = WIRE_OP_EMBED, BAD_BLOCK);
+	slot_breaks((slot.op = WIRE_OP_EMBED, slot.block = 5, slot.n_tok = 0, slot.tok[0] = slot.tok[1] = 0),
+		    NONE);
 	slot_breaks(slot.op = WIRE_OP_SESSION_FORK, NOT_SUPPORTED);
 	slot_breaks(slot.op = WIRE_OP_SCORE, BAD_BLOCK);
 	slot_breaks(slot.flags = 8, BAD_FLAG);
@@ -461,7 +502,7 @@ static void test_slot(void **state)
 static void test_limits(void **state)
 {
 	static const struct engine_limits limits = {
-	    .vocab = 100, .context = 64, .max_prompt = 40, .kv_tokens = 50};
+	    .vocab = 100, .width = 7, .context = 64, .max_prompt = 40, .kv_tokens = 50};
 	uint32_t tokens[41] = {0};
 	struct request request = {.op = WIRE_OP_GENERATE, .tokens = tokens, .n_tokens = 30, .max_new = 20};
 	struct refusal refusal = {0};
@@ -490,6 +531,15 @@ static void test_limits(void **state)
 	assert_int_equal(refusal.asked, 100);
 	tokens[39] = 99;
 	assert_true(admit_model(&request, &limits, false, &refusal));
+	request.op = WIRE_OP_EMBED;
+	request.max_new = 0;
+	request.reply_cap = 16 + 7 * 4;
+	assert_true(admit_model(&request, &limits, false, &refusal));
+	request.reply_cap--;
+	assert_false(admit_model(&request, &limits, false, &refusal));
+	assert_int_equal(refusal.reason, WIRE_REASON_BAD_REPLY);
+	assert_int_equal(refusal.asked, 16 + 7 * 4 - 1);
+	assert_int_equal(refusal.limit, 16 + 7 * 4);
 }
 
 static void test_shorten(void **state)
@@ -511,19 +561,13 @@ static void test_shorten(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_valid),
-	    cmocka_unit_test(test_score),
-	    cmocka_unit_test(test_continuation_shapes),
-	    cmocka_unit_test(test_head_fields),
-	    cmocka_unit_test(test_sampling_fields),
-	    cmocka_unit_test(test_reply_fields),
-	    cmocka_unit_test(test_options),
-	    cmocka_unit_test(test_option_contents),
-	    cmocka_unit_test(test_corruption),
-	    cmocka_unit_test(test_place),
-	    cmocka_unit_test(test_slot),
-	    cmocka_unit_test(test_limits),
-	    cmocka_unit_test(test_shorten),
+	    cmocka_unit_test(test_valid),           cmocka_unit_test(test_score),
+	    cmocka_unit_test(test_embed),           cmocka_unit_test(test_continuation_shapes),
+	    cmocka_unit_test(test_head_fields),     cmocka_unit_test(test_sampling_fields),
+	    cmocka_unit_test(test_reply_fields),    cmocka_unit_test(test_options),
+	    cmocka_unit_test(test_option_contents), cmocka_unit_test(test_corruption),
+	    cmocka_unit_test(test_place),           cmocka_unit_test(test_slot),
+	    cmocka_unit_test(test_limits),          cmocka_unit_test(test_shorten),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

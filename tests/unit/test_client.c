@@ -123,6 +123,33 @@ static void scores_lie_in_the_reply(void **state)
 	fake_stop(&fake);
 }
 
+static void an_embedding_lies_in_the_reply(void **state)
+{
+	struct fake_daemon fake = {0};
+	struct tr_client *client = open_client(&fake);
+	struct tr_request request = request_of(TR_EMBED, 3, 1);
+	struct tr_request_extra extra = {.size = sizeof extra, .n_embedding = 576};
+	struct tr_event event;
+
+	request.extra = &extra;
+	for (extra.pool = TR_POOL_LAST; extra.pool <= TR_POOL_MEAN; extra.pool++) {
+		submit_ok(client, &request);
+		event = wait_one(client);
+		assert_int_equal(event.kind, TR_EVENT_FINAL);
+		assert_int_equal(event.finish, TR_FINISH_DONE);
+		assert_null(event.scored);
+		assert_int_equal(event.n_embedding, 576);
+		for (uint32_t i = 0; i < 576; i++)
+			assert_true(event.embedding[i] ==
+				    (float)i / 2 + (extra.pool == TR_POOL_MEAN ? 0.25f : 0));
+	}
+	extra.n_embedding = UINT32_MAX;
+	extra.pool = TR_POOL_LAST;
+	assert_int_equal(tr_submit(client, &request, &(uint64_t){0}), -E2BIG);
+	tr_close(client);
+	fake_stop(&fake);
+}
+
 static void log_probabilities_stream_with_their_tokens(void **state)
 {
 	struct fake_daemon fake = {0};
@@ -500,6 +527,14 @@ static void bad_arguments_are_refused_before_the_ring(void **state)
 	REFUSED(request.extra = &extra; request.max_new = 0);
 	REFUSED(request.extra = &extra; request.op = TR_SCORE; extra.candidates = extra.continuations = ids;
 		extra.continuation_lengths = ids; extra.n_candidates = extra.n_continuations = 1);
+	REFUSED(request.extra = &extra; extra.pool = 1);
+	REFUSED(request.extra = &extra; extra.n_embedding = 1);
+	REFUSED(request.extra = &extra; request.op = TR_EMBED);
+	REFUSED(request.extra = &extra; request.op = TR_EMBED; extra.n_embedding = 8; extra.pool = 2);
+	REFUSED(request.extra = &extra; request.op = TR_EMBED; extra.n_embedding = 8; extra.stop_ids = ids;
+		extra.n_stop_ids = 1);
+	REFUSED(request.extra = &extra; request.op = TR_EMBED; extra.n_embedding = 8;
+		extra.sampling = &sampling);
 #undef REFUSED
 	assert_int_equal(id, 0);
 	assert_int_equal(client->gate.n_free, tr_max_inflight(client));
@@ -534,6 +569,7 @@ int main(void)
 	    cmocka_unit_test(a_stream_arrives_whole),
 	    cmocka_unit_test(a_long_prompt_travels_in_a_block),
 	    cmocka_unit_test(scores_lie_in_the_reply),
+	    cmocka_unit_test(an_embedding_lies_in_the_reply),
 	    cmocka_unit_test(log_probabilities_stream_with_their_tokens),
 	    cmocka_unit_test(a_refusal_carries_its_numbers),
 	    cmocka_unit_test(a_full_channel_says_so_and_loses_nothing),

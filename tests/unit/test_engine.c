@@ -364,6 +364,95 @@ static void test_score(void **state)
 	end_all(&h);
 }
 
+/* ---- embeddings ---- */
+
+static struct request *fill_embed(struct harness *h, uint32_t index, uint32_t n, bool mean, uint8_t *reply)
+{
+	struct request *r = fill(h, index, prompt + index, n, 0);
+
+	r->op = WIRE_OP_EMBED;
+	r->mean = mean;
+	r->reply = reply;
+	r->reply_cap = 16 + WIDTH * 4;
+	return r;
+}
+
+/* By definition: of the last token, or the sum of all in their order by their number. */
+static void expect_embedding(const struct harness *h, uint32_t index)
+{
+	const struct request *r = &h->requests[index];
+	float sum[WIDTH] = {0}, hidden[WIDTH], got[WIDTH];
+	struct wire_reply header;
+
+	for (uint32_t n = r->mean ? 1 : r->n_tokens; n <= r->n_tokens; n++) {
+		hidden_of(r->tokens, n, hidden);
+		for (uint32_t k = 0; k < WIDTH; k++)
+			sum[k] = sum[k] + hidden[k];
+	}
+	for (uint32_t k = 0; k < WIDTH && r->mean; k++)
+		sum[k] = sum[k] / (float)r->n_tokens;
+	assert_int_equal(h->last[index].kind, EVENT_FINISH);
+	assert_int_equal(h->last[index].finish, WIRE_FINISH_DONE);
+	assert_int_equal(h->last[index].reply_bytes, 16 + WIDTH * 4);
+	assert_int_equal(h->n_answer[index], 0);
+	memcpy(&header, r->reply, sizeof(header));
+	assert_int_equal(header.kind, WIRE_REPLY_EMBEDDING);
+	assert_int_equal(header.count, WIDTH);
+	assert_int_equal(header.stride, 4);
+	assert_int_equal(header.bytes, 16 + WIDTH * 4);
+	memcpy(got, r->reply + sizeof(header), sizeof(got));
+	assert_memory_equal(got, sum, sizeof(got));
+}
+
+/* Prompts of one token and of many steps, alone and side by side with each other and with streams. */
+static void test_embeddings(void **state)
+{
+	static const uint32_t lengths[] = {1, 23, 24, 25, 100, 200};
+	static uint8_t reply[6][16 + WIDTH * 4];
+	static struct harness h;
+
+	begin(&h);
+	set_model(&h);
+	for (int pass = 0; pass < 4; pass++) {
+		for (uint32_t i = 0; i < 6; i++) {
+			fill_embed(&h, i, lengths[i], (i + (uint32_t)pass) % 2, reply[i]);
+			if (pass < 2)
+				run_one(&h, i);
+			else
+				command(&h, COMMAND_SUBMIT, i);
+		}
+		fill(&h, 6, prompt, 40, 20);
+		command(&h, COMMAND_SUBMIT, 6);
+		run(&h);
+		check_greedy(&h, 6, 20);
+		for (uint32_t i = 0; i < 6; i++)
+			expect_embedding(&h, i);
+	}
+	end_all(&h);
+}
+
+static void test_embeddings_that_cannot_be(void **state)
+{
+	static uint8_t reply[16 + WIDTH * 4];
+	static struct harness h;
+
+	begin(&h);
+	set_model(&h);
+	fill_embed(&h, 0, 30, false, reply)->reply_cap--;
+	assert_int_equal(run_one(&h, 0)->kind, EVENT_REFUSED);
+	assert_int_equal(h.last[0].reason, WIRE_REASON_BAD_REPLY);
+	fill_embed(&h, 0, 0, true, reply);
+	assert_int_equal(run_one(&h, 0)->reason, WIRE_REASON_NO_TOKENS);
+	fill_embed(&h, 0, 201, true, reply);
+	assert_int_equal(run_one(&h, 0)->reason, WIRE_REASON_PROMPT_TOO_LONG);
+	h.program.poison = prompt[20];
+	fill_embed(&h, 0, 30, true, reply);
+	assert_int_equal(run_one(&h, 0)->finish, WIRE_FINISH_ERROR);
+	assert_int_equal(h.last[0].reason, WIRE_REASON_NUMERIC);
+	assert_int_equal(h.last[0].reply_bytes, 0);
+	end_all(&h);
+}
+
 /* Outputs of one request that wanted this; the answer is judged by whom it belongs to. */
 static uint32_t wanted(struct harness *h, uint32_t index, enum output_want want)
 {
@@ -378,7 +467,7 @@ static void test_only_what_is_read_is_wanted(void **state)
 {
 	static const struct bias_entry bias[] = {{3, 9.0f}};
 	static const uint32_t ids[] = {5, 8};
-	static uint8_t reply[16 + 6 * 8];
+	static uint8_t reply[16 + WIDTH * 8];
 	static struct harness h;
 
 	begin(&h);
@@ -409,6 +498,10 @@ static void test_only_what_is_read_is_wanted(void **state)
 	h.requests[0].reply_cap = sizeof(reply);
 	assert_int_equal(wanted(&h, 0, OUTPUT_CHOSEN), 1);
 	assert_int_equal(h.program.wanted[OUTPUT_LOGITS], 0);
+	fill_embed(&h, 0, 30, false, reply);
+	assert_int_equal(wanted(&h, 0, OUTPUT_HIDDEN), 1);
+	fill_embed(&h, 0, 30, true, reply);
+	assert_int_equal(wanted(&h, 0, OUTPUT_HIDDEN), 30);
 	end_all(&h);
 }
 
@@ -466,6 +559,8 @@ int main(void)
 	    cmocka_unit_test(test_log_probabilities),
 	    cmocka_unit_test(test_score),
 	    cmocka_unit_test(test_only_what_is_read_is_wanted),
+	    cmocka_unit_test(test_embeddings),
+	    cmocka_unit_test(test_embeddings_that_cannot_be),
 	    cmocka_unit_test(test_before_and_without_a_model),
 	};
 

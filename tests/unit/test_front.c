@@ -127,6 +127,42 @@ static void test_score(void **state)
 	test_daemon_stop(&served, 0);
 }
 
+static void test_embed(void **state)
+{
+	static const uint32_t prompt[] = {1, 2, 3};
+	struct tr_request_extra extra = {.size = sizeof extra, .tokens = prompt, .n_tokens = 3};
+	struct tr_request request = {.size = sizeof request, .op = TR_EMBED, .extra = &extra};
+	struct tr_client *client;
+	struct tr_event event;
+	uint64_t id;
+
+	(void)state;
+	start();
+	client = open_client();
+	for (uint32_t pool = TR_POOL_LAST; pool <= TR_POOL_MEAN; pool++) {
+		extra.pool = pool;
+		extra.n_embedding = FAKE_WIDTH + pool; /* more room than is needed does not matter */
+		assert_int_equal(tr_submit(client, &request, &id), 0);
+		event = wait_event(client);
+		assert_int_equal(event.kind, TR_EVENT_FINAL);
+		assert_int_equal(event.finish, TR_FINISH_DONE);
+		assert_int_equal(event.n_scored, 0);
+		assert_int_equal(event.n_embedding, FAKE_WIDTH);
+		for (uint32_t i = 0; i < FAKE_WIDTH; i++)
+			assert_true(event.embedding[i] == fake_embedding(pool, i));
+	}
+	extra.n_embedding = FAKE_WIDTH - 1;
+	assert_int_equal(tr_submit(client, &request, &id), 0);
+	event = wait_event(client);
+	assert_int_equal(event.kind, TR_EVENT_REFUSED);
+	assert_int_equal(event.reason, WIRE_REASON_BAD_REPLY);
+	assert_int_equal(event.asked, 16 + (FAKE_WIDTH - 1) * 4);
+	assert_int_equal(event.limit, 16 + FAKE_WIDTH * 4);
+	assert_null(event.embedding);
+	tr_close(client);
+	test_daemon_stop(&served, 0);
+}
+
 /* ---- refusals ---- */
 
 static void refused(struct tr_client *client, const struct tr_request *request, uint32_t reason)
@@ -166,7 +202,7 @@ static void test_refusals(void **state)
 	REFUSED(request.tokens[0] = UINT32_MAX, BAD_TOKEN);
 	REFUSED(request.deadline_ns = 1, DEADLINE);
 	REFUSED(request.n_tokens = 0, NO_TOKENS);
-	REFUSED(request.op = TR_EMBED, NOT_SUPPORTED);
+	REFUSED(request.op = TR_EMBED, BAD_BLOCK);
 	REFUSED((request.op = TR_ECHO, request.model = 3), BAD_MODEL);
 	REFUSED((request.op = TR_ECHO, request.deadline_ns = 1), DEADLINE);
 	REFUSED((request.op = TR_ECHO, request.tokens[0] = FAKE_VOCAB), BAD_TOKEN);
@@ -463,11 +499,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_echo),          cmocka_unit_test(test_generate),
 	    cmocka_unit_test(test_long_prompt),   cmocka_unit_test(test_score),
-	    cmocka_unit_test(test_refusals),      cmocka_unit_test(test_queue_full),
-	    cmocka_unit_test(test_stall),         cmocka_unit_test(test_slow_reader),
-	    cmocka_unit_test(test_full_rings),    cmocka_unit_test(test_many_channels),
-	    cmocka_unit_test(test_parked),        cmocka_unit_test(test_sleep_wake),
-	    cmocka_unit_test(test_no_allocation),
+	    cmocka_unit_test(test_embed),         cmocka_unit_test(test_refusals),
+	    cmocka_unit_test(test_queue_full),    cmocka_unit_test(test_stall),
+	    cmocka_unit_test(test_slow_reader),   cmocka_unit_test(test_full_rings),
+	    cmocka_unit_test(test_many_channels), cmocka_unit_test(test_parked),
+	    cmocka_unit_test(test_sleep_wake),    cmocka_unit_test(test_no_allocation),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

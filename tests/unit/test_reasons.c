@@ -47,7 +47,7 @@ SLOT(token, ECHO, slot.tok[0] = FAKE_VOCAB)
 SLOT(no_tokens, GENERATE, (slot.n_tok = 0, slot.tok[0] = 0))
 SLOT(kv, GENERATE, slot.max_new = FAKE_KV_TOKENS)
 SLOT(deadline, GENERATE, slot.deadline_ns = 1)
-SLOT(embed, EMBED, )
+SLOT(fork, SESSION_FORK, )
 SLOT(any, GENERATE, )
 SLOT(outside, GENERATE, (slot.block = 1, slot.n_tok = 0, slot.tok[0] = 0))
 
@@ -429,7 +429,7 @@ static const struct provoker provokers[WIRE_REASON_LIMIT] = {
     [WIRE_REASON_KV_NEVER_FITS] = {.provoke = slot_kv},
     [WIRE_REASON_QUEUE_FULL] = {.provoke = full_queue, .configure = queue_config},
     [WIRE_REASON_DEADLINE] = {.provoke = slot_deadline},
-    [WIRE_REASON_NOT_SUPPORTED] = {.provoke = slot_embed},
+    [WIRE_REASON_NOT_SUPPORTED] = {.provoke = slot_fork},
     [WIRE_REASON_TENANT] = {.provoke = block_tenant},
     [WIRE_REASON_SHUTDOWN] = {.provoke = shutdown_refusal},
     [WIRE_REASON_MODEL_FAILED] = {.provoke = failed_model},

@@ -12,9 +12,10 @@
 #include "tools/cli/verb.h"
 
 static const struct verb *const verbs[] = {
-    &verb_run,           &verb_status,           &verb_model_info,  &verb_tokenize,
-    &verb_detokenize,    &verb_doctor,           &verb_bench_ring,  &verb_bench_decode,
-    &verb_bench_prefill, &verb_bench_perplexity, &verb_bench_lines, &verb_bench_peer,
+    &verb_run,          &verb_embed,         &verb_status,           &verb_model_info,
+    &verb_tokenize,     &verb_detokenize,    &verb_doctor,           &verb_bench_ring,
+    &verb_bench_decode, &verb_bench_prefill, &verb_bench_perplexity, &verb_bench_lines,
+    &verb_bench_peer,
 };
 
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };

@@ -37,9 +37,9 @@ struct verb {
 	enum exit_code (*handler)(const void *options, const struct positionals *arguments);
 };
 
-extern const struct verb verb_run, verb_status, verb_model_info, verb_tokenize, verb_detokenize, verb_doctor,
-    verb_bench_ring, verb_bench_decode, verb_bench_prefill, verb_bench_perplexity, verb_bench_lines,
-    verb_bench_peer;
+extern const struct verb verb_run, verb_embed, verb_status, verb_model_info, verb_tokenize, verb_detokenize,
+    verb_doctor, verb_bench_ring, verb_bench_decode, verb_bench_prefill, verb_bench_perplexity,
+    verb_bench_lines, verb_bench_peer;
 
 /* Writes "tokenring: ", the sentence and a newline to standard error; returns EXIT_FAILED. */
 __attribute__((format(printf, 1, 2))) enum exit_code complain(const char *format, ...);

@@ -48,8 +48,9 @@ struct tr_open_options {
 enum tr_op {
 	TR_GENERATE = 1, /* stream up to max_new tokens */
 	TR_SCORE = 2, /* one forward pass: logits of `candidates`, or log-probabilities of `continuations` */
-	TR_EMBED = 3, /* -EOPNOTSUPP reason from daemons without embedding models */
-	TR_ECHO = 4,  /* return the tokens: measures the path that every request takes */
+	TR_EMBED =
+	    3, /* the hidden state before the logits, after the final norm: of the last token or the mean */
+	TR_ECHO = 4, /* return the tokens: measures the path that every request takes */
 };
 
 /* Sampling parameters in the order in which they apply: penalty, bias, allowed set, temperature, top-k,
@@ -92,9 +93,19 @@ struct tr_request_extra {
 	uint32_t session;    /* zero: none */
 	uint32_t
 	    tenant; /* zero: the uid itself; others only where configuration lets this uid speak for them */
-	uint32_t adapter;  /* zero: none */
-	uint32_t max_new;  /* replaces tr_request.max_new when not zero */
+	uint32_t adapter; /* zero: none */
+	uint32_t max_new; /* replaces tr_request.max_new when not zero */
+	uint32_t pool;    /* TR_EMBED: enum tr_pool */
+	uint32_t
+	    n_embedding;   /* TR_EMBED: floats that there is to be room for: tr_model_info.width, or more */
 	uint32_t reserved; /* zero */
+};
+
+/* Which hidden states make an embedding. It has the same bits whatever else the daemon computes; it is not
+ * normalised. */
+enum tr_pool {
+	TR_POOL_LAST = 0, /* that of the last token */
+	TR_POOL_MEAN = 1, /* the mean of all, added in f32 in their order */
 };
 
 /* A request. With extra == NULL it travels in one cache line and its sampling is that of `profile`. */
@@ -160,6 +171,10 @@ struct tr_event {
 	uint64_t predicted_ns,
 	    retry_ns;          /* REFUSED: when it would finish; how long to wait before trying again */
 	uint32_t asked, limit; /* REFUSED for a size: the numbers */
+	/* (n_embedding) FINAL of TR_EMBED; NULL else. Whose and until when: as `scored`. */
+	const float *embedding;
+	uint32_t n_embedding;
+	uint32_t reserved_2;
 };
 
 struct tr_profile {
@@ -183,7 +198,7 @@ struct tr_model_info {
 	char name[64], architecture[32], numerics[32], isa[32];
 	uint32_t n_stop_ids; /* end-of-generation ids */
 	uint32_t stop_ids[32];
-	uint32_t reserved;
+	uint32_t width; /* floats of an embedding */
 };
 
 enum { TR_TEXT_BOS = 1, TR_TEXT_SPECIAL = 2 };
@@ -215,7 +230,7 @@ TR_API int tr_submit_many(struct tr_client *client, const struct tr_request *req
 			  uint64_t *ret_ids);
 
 /* Collects up to `max` events (events[0].size is the stride; the library fills it in for all); returns how
- * many. Never blocks. Replies and their `scored` arrays of the previous call are released. */
+ * many. Never blocks. Replies of the previous call (`scored`, `embedding`) are released. */
 TR_API int tr_poll(struct tr_client *client, struct tr_event *events, unsigned max);
 
 /* Like tr_poll, but waits for the first event: spins, then sleeps. timeout_ns < 0: for ever; 0: like tr_poll.
