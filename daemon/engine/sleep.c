@@ -124,10 +124,12 @@ static uint64_t thread_ns(void)
 	return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
 }
 
-/* A wake walks whatever the client hung on its socket: a slow one is left to the control thread. */
-static void wake_timed(struct front *front, struct channel *channel)
+/* A wake walks whatever the client hung on its socket: a slow one is left to the control thread. False: the
+ * kernel had no memory for the byte. */
+static bool wake_timed(struct front *front, struct channel *channel)
 {
 	uint64_t before_ns, took_ns;
+	int woke;
 
 	if (channel->slow_until_ns && clock_ns() < channel->slow_until_ns) {
 		channel->waker.woken = load_relaxed_u32(channel->waker.word);
@@ -135,10 +137,12 @@ static void wake_timed(struct front *front, struct channel *channel)
 		store_release_u32(&channel->wakes_asked, load_relaxed_u32(&channel->wakes_asked) + 1);
 		front->control_wanted = true;
 		count(&front->counts.slow_wakes, 1);
-		return;
+		return true;
 	}
+	fence_full(); /* [D22] what was published is seen by who gets the byte */
 	before_ns = thread_ns();
-	if (wake_look(&channel->waker) < 0)
+	woke = wake_look(&channel->waker);
+	if (woke < 0)
 		channel_doom(front, channel, WIRE_REASON_PEER_GONE);
 	count(&front->counts.wakes, 1);
 	took_ns = thread_ns() - before_ns;
@@ -146,17 +150,18 @@ static void wake_timed(struct front *front, struct channel *channel)
 	if (took_ns > HOSTILE_WAKE_NS || (took_ns > SLOW_WAKE_NS && channel->slow_before))
 		channel->slow_until_ns = clock_ns() + SLOW_FORGIVEN_S * UINT64_C(1000000000);
 	channel->slow_before = took_ns > SLOW_WAKE_NS;
+	return woke != 0 || !wake_wanted(&channel->waker);
 }
 
 void wake_clients(struct front *front, bool fenced)
 {
 	for (uint32_t i = front->unwoken.n; i-- > 0;) {
 		struct channel *channel = front->unwoken.items[i];
+		bool wanted = !channel->doomed && wake_wanted(&channel->waker);
 
-		if (!channel->doomed && wake_wanted(&channel->waker))
-			wake_timed(front, channel);
-		/* [D9] Wanted still: the kernel had no memory for the byte. */
-		if (fenced && !wake_wanted(&channel->waker)) {
+		/* [D9] Once: a client that got the byte has seen what was published, and if it sleeps again
+		 * already, it knows that nothing came since. */
+		if (wanted ? wake_timed(front, channel) : fenced) {
 			channel->unwoken = false;
 			front->unwoken.items[i] = front->unwoken.items[--front->unwoken.n];
 		}

@@ -119,14 +119,19 @@ inline d_event(i)
 #endif
 
 #ifdef SLEEP
-/* After a fenced look the channel leaves the list unless it wants a byte still. */
-inline d_looked_fenced()
+#define CLIENT_WANTS (memory[CLIENT_SLEEP] != 0 && memory[CLIENT_SLEEP] != woken[DAEMON])
+
+/* After a byte the channel leaves the list, whatever the client did since. */
+inline d_byte()
 {
+	looked = seen[DAEMON];
+	send_byte(DAEMON, d_failed);
 	atomic {
 		if
-		:: memory[CLIENT_SLEEP] == 0 || memory[CLIENT_SLEEP] == woken[DAEMON] -> d_unwoken = 0 /* [D9] daemon/engine/sleep.c wake_clients */
+		:: woken[DAEMON] == looked -> d_unwoken = 0 /* [D9] daemon/engine/sleep.c wake_clients */
 		:: else
-		fi
+		fi;
+		looked = 0
 	}
 }
 
@@ -181,7 +186,7 @@ inline d_forget()
 
 proctype Daemon()
 {
-	byte k, message, room, work, scan;
+	byte k, message, room, work, scan, looked;
 
 	{
 turns:
@@ -212,11 +217,17 @@ picked_up: skip;
 		fence(DAEMON); /* [D10] daemon/engine/front.c turn */
 #endif
 		LOOK(DAEMON, CLIENT_SLEEP, turn_looked) }
-	      send_byte(DAEMON, d_failed);
-turn_looked:  d_looked_fenced()
-	   :: atomic { d_did && d_unwoken -> LOOK(DAEMON, CLIENT_SLEEP, turned) } /* [D11] daemon/engine/front.c turn */
-	      send_byte(DAEMON, d_failed)
-	   :: !d_unwoken
+	      d_byte();
+	      goto turned;
+turn_looked:  d_unwoken = 0
+	   :: atomic { d_did && d_unwoken && CLIENT_WANTS -> skip } /* [D11] daemon/engine/front.c turn */
+	      atomic {
+#ifndef M_NO_FENCE_WAKE
+		fence(DAEMON); /* [D22] daemon/engine/sleep.c wake_timed */
+#endif
+		LOOK(DAEMON, CLIENT_SLEEP, turned) } /* unreached: a value that was woken, for no new one is */
+	      d_byte()
+	   :: atomic { !d_unwoken || (d_did && !CLIENT_WANTS) -> skip }
 	   fi;
 turned:	   if
 	   :: atomic { d_asleep -> d_asleep = 0; store(DAEMON, DAEMON_SLEEP, 0) } /* [D19] daemon/engine/sleep.c end_sleep */
@@ -241,9 +252,10 @@ turned:	   if
 		:: d_unwoken -> LOOK(DAEMON, CLIENT_SLEEP, sleep_looked) /* [D15] daemon/engine/sleep.c begin_sleep; unreached: a value that was woken, for it took the channel off the list */
 		:: else -> goto look_again
 		fi }
-	   send_byte(DAEMON, d_failed);
+	   d_byte();
+	   goto look_again;
 sleep_looked:
-	   d_looked_fenced();
+	   d_unwoken = 0;
 look_again:
 	   atomic {
 		d_look_again();

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #include "daemon/engine/front_internal.h"
 #include "tests/harness/one_mapping.h"
@@ -66,6 +67,56 @@ static void test_room_made_at_the_last_minute(void **state)
 	/* It looked again before it slept, and did not. */
 	assert_int_equal(last_minute_sleeps, 0);
 	raw_close(&last_minute);
+	test_daemon_stop(&served, 0);
+}
+
+/* ---- a client that sleeps again at once ---- */
+
+enum { ANSWERS = 20 };
+
+static struct raw_client drowsy;
+static shared_u32 drowsy_is_open, drowsy_bytes;
+
+/* On the front's thread, between two turns: who was woken has seen the answer and sleeps again. */
+static void sleep_again(void)
+{
+	char byte[8];
+
+	if (!load_acquire_u32(&drowsy_is_open) || recv(drowsy.fd, byte, sizeof byte, MSG_DONTWAIT) <= 0)
+		return;
+	uint32_t bytes = load_relaxed_u32(&drowsy_bytes) + 1;
+	store_relaxed_u32(&segment_header(&drowsy.segment)->client_sleep, 2 * bytes + 1);
+	store_release_u32(&drowsy_bytes, bytes);
+}
+
+/* An answer wakes once: each byte more would cost both ends tens of microseconds, in a step of the engine. */
+static void test_woken_once_an_answer(void **state)
+{
+	struct wire_completion answer;
+
+	(void)state;
+	test_daemon_init(&served);
+	served.front_config.spin_ns = 0;
+	served.between_turns = sleep_again;
+	test_daemon_start(&served, false);
+	raw_open(&drowsy, served.path);
+	store_relaxed_u32(&segment_header(&drowsy.segment)->client_sleep, 1);
+	store_release_u32(&drowsy_is_open, 1);
+	for (uint32_t i = 1; i <= ANSWERS; i++) {
+		struct wire_submission slot = raw_slot(&drowsy, WIRE_OP_ECHO, 0);
+
+		raw_submit(&drowsy, &slot);
+		for (int wait = 0; wait < 2000 && load_acquire_u32(&drowsy_bytes) < i; wait++)
+			pause_ms(1);
+		while (ring_read(&drowsy.completions, &answer))
+			;
+		ring_reader_publish(&drowsy.completions);
+		pause_ms(3); /* turns that have nothing to do */
+		assert_int_equal(load_acquire_u32(&drowsy_bytes), i);
+	}
+	assert_int_equal(load_relaxed_u64(&front_counts(served.front)->wakes), ANSWERS);
+	store_release_u32(&drowsy_is_open, 0);
+	raw_close(&drowsy);
 	test_daemon_stop(&served, 0);
 }
 
@@ -198,6 +249,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_room_made_at_the_last_minute),
+	    cmocka_unit_test(test_woken_once_an_answer),
 	    cmocka_unit_test(test_wraps),
 	    cmocka_unit_test(test_armed_and_cancelled),
 	    cmocka_unit_test(test_daemon_ends_under_a_sleeper),
