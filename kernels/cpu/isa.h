@@ -24,10 +24,10 @@ enum {
  *
  *   header    of a block, both groups in each field
  *   super     kinds with K: 128 bytes before every 8 blocks: f16 d[32], f16 dmin[32]
- *   nibbles   s * 256 + j * 64 + lane * 4 + c: low columns 8 j + c, high columns 8 j + 4 + c    (c = 0..3)
- *   bytes     s * 512 + j * 64 + lane * 4 + c: columns 4 j + c
- *   fifths    nibbles at s * 320 + ..., and at s * 320 + 256 + lane * 4 + c a byte whose bit j is the fifth
- * bit of column 8 j + c, bit 4 + j that of column 8 j + 4 + c
+ *   nibbles   j * 128 + s * 64 + lane * 4 + c: low columns 8 j + c, high columns 8 j + 4 + c    (c = 0..3)
+ *   bytes     j * 128 + s * 64 + lane * 4 + c: columns 4 j + c
+ *   fifths    nibbles, then 512 + s * 64 + lane * 4 + c: a byte whose bit j is the fifth bit of column
+ *             8 j + c, bit 4 + j that of column 8 j + 4 + c
  *
  * Floats: a column is 32 values, columns ascending. */
 enum panel_kind {

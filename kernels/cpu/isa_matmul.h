@@ -2,24 +2,22 @@
  *
  * A block of 32 columns is 16 integer dot instructions a row of activations (two groups of 16 weight rows),
  * then one or two FMAs a group in the contract's order. Tiles of 8 rows reuse each loaded weight eight times;
- * nibbles are unpacked in registers, which costs 4 of 32 issue slots there. The next 4 KiB of the panel
- * stream are prefetched: panels of a thread's share lie one after the other. *
- * A panel reads panel_bytes and does 32 k multiply-adds a row. Measured with one thread of a Zen 4 (no AMX,
- * shapes of SmolLM2-135M, Q4_1; bench_kernels by CPU time, because the machine was shared):
- *   decode, prefetch 4 KiB ahead                   26 GB/s, 78 to 86 % of the read bandwidth of that run
- *   prefill 512, tiles of 8, attention included    42 % of the multiply rate; the kernel alone about 60 %
- *   prefetch 2, 4, 8, 16 KiB ahead                 no difference beyond the noise
- *   first lines of the next product fetched while threads wait for each other (4, 16, 64 KiB): no difference
- *   Q5_0 in 5 bits and not in 8, two threads       325 for 220 tokens/s; prefill 3 % slower
- *   quantising and SiLU left to the vectoriser     15 % fewer tokens a second in prefill
+ * nibbles are unpacked in registers, which costs 4 of 32 issue slots there. Every line is read once and in
+ * ascending order, panel after panel of the thread's own stream, which is what hardware prefetchers follow.
+ * A panel reads panel_bytes and does 32 k multiply-adds a row. Measured on a Zen 4 (no AMX):
+ *   one row, a thread, weights in memory        42 GB/s (a bare read 35 to 44), two 42 to 85 with the machine
+ *   software prefetch 1 to 32 KiB ahead         26 to 38 GB/s and not 42: left to the hardware
+ *   lines of 8-bit groups one group after the other    31 and not 39 GB/s: they take turns now
+ *   eight rows, panel in the first-level cache  70 % of the multiply rate for Q4_1, 79 for Q4_0 and Q8_0: all
+ *                                               that the FMAs and scales between them leave
+ *   Q5_0 in 5 bits and not in 8, two threads    325 for 220 tokens/s; prefill 3 % slower
+ *   quantising and SiLU left to the vectoriser  15 % fewer tokens a second in prefill
  */
 #ifndef TOKENRING_KERNELS_CPU_ISA_MATMUL_H
 #define TOKENRING_KERNELS_CPU_ISA_MATMUL_H
 
 #include "kernels/cpu/panel_layout.h"
 #include "kernels/cpu/vec.h"
-
-enum { PREFETCH_BYTES = 4096, LINE_BYTES = 64 };
 
 /* Offsets in a tile's block for T rows. */
 #define TILE_S(x, T)          ((const float *)((x) + (T) * 32))
@@ -73,21 +71,20 @@ PANEL_INLINE vi fifth(vi bits, int bit)
 PANEL_INLINE void dots(const enum panel_kind kind, const int T, const uint8_t *w, const uint8_t *x,
 		       vi dot[TILE_ROWS][2])
 {
-	const size_t group = panel_group_bytes(kind);
 	vi fifths[2];
 
 	VEC_UNROLL(8)
 	for (int t = 0; t < T; t++)
 		dot[t][0] = dot[t][1] = first_dot(kind, T, x, t);
 	for (int s = 0; s < 2; s++)
-		fifths[s] = panel_has_fifths(kind) ? vi_load(w + s * group + PANEL_FIFTHS) : vi_set1(0);
+		fifths[s] = panel_has_fifths(kind) ? vi_load(w + panel_line(s, PANEL_FIFTHS)) : vi_set1(0);
 	VEC_UNROLL(4)
 	for (int j = 0; j < 4; j++) {
 		vi first[2], second[2];
 		VEC_UNROLL(2)
 		for (int s = 0; s < 2; s++) {
 			if (panel_has_nibbles(kind)) {
-				vi both = vi_load(w + s * group + 64 * j);
+				vi both = vi_load(w + panel_line(s, j));
 				first[s] = vi_and(both, 0x0f0f0f0f);
 				second[s] = vi_and(vi_shift_right(both, 4), 0x0f0f0f0f);
 				if (panel_has_fifths(kind)) {
@@ -95,8 +92,8 @@ PANEL_INLINE void dots(const enum panel_kind kind, const int T, const uint8_t *w
 					second[s] = vi_add(second[s], fifth(fifths[s], 4 + j));
 				}
 			} else {
-				first[s] = vi_load(w + s * group + 128 * j);
-				second[s] = vi_load(w + s * group + 128 * j + 64);
+				first[s] = vi_load(w + panel_line(s, 2 * j));
+				second[s] = vi_load(w + panel_line(s, 2 * j + 1));
 			}
 		}
 		VEC_UNROLL(8)
@@ -127,20 +124,24 @@ PANEL_INLINE void dots_subscaled(const enum panel_kind kind, const int T, const 
 
 	VEC_UNROLL(8)
 	for (int t = 0; t < T; t++) {
+		vi half[2][2];
 		VEC_UNROLL(2)
-		for (int s = 0; s < 2; s++) {
-			vi lo = first_half_dot(kind, TILE_S_LO(x, T) + 4 * t);
-			vi hi = first_half_dot(kind, TILE_S_HI(x, T) + 4 * t);
+		for (int h = 0; h < 2; h++) {
+			const uint8_t *sum = (h ? TILE_S_HI(x, T) : TILE_S_LO(x, T)) + 4 * t;
+			half[h][0] = half[h][1] = first_half_dot(kind, sum);
 			VEC_UNROLL(4)
-			for (int j = 0; j < 4; j++) {
-				lo = dot_kind(kind, lo, vi_load(w + s * 512 + 64 * j),
-					      vi_repeat(x + 32 * t + 4 * j));
-				hi = dot_kind(kind, hi, vi_load(w + s * 512 + 64 * j + 256),
-					      vi_repeat(x + 32 * t + 4 * j + 16));
+			for (int j = 4 * h; j < 4 * h + 4; j++) {
+				vi a = vi_repeat(x + 32 * t + 4 * j);
+				VEC_UNROLL(2)
+				for (int s = 0; s < 2; s++)
+					half[h][s] =
+					    dot_kind(kind, half[h][s], vi_load(w + panel_line(s, j)), a);
 			}
-			dot[t][s] = vi_add(vi_mul(vi_from_s8(sub + 16 * s), lo),
-					   vi_mul(vi_from_s8(sub + 32 + 16 * s), hi));
 		}
+		VEC_UNROLL(2)
+		for (int s = 0; s < 2; s++)
+			dot[t][s] = vi_add(vi_mul(vi_from_s8(sub + 16 * s), half[0][s]),
+					   vi_mul(vi_from_s8(sub + 32 + 16 * s), half[1][s]));
 	}
 }
 
@@ -207,8 +208,6 @@ PANEL_INLINE void matmul_quantised(const enum panel_kind kind, const int T, cons
 			super = panel;
 			panel += PANEL_SUPER_BYTES;
 		}
-		for (size_t i = 0; i < block_bytes; i += LINE_BYTES)
-			vec_prefetch(panel + PREFETCH_BYTES + i);
 		const uint8_t *w = panel + panel_header_bytes(kind);
 		if (panel_has_subscales(kind))
 			dots_subscaled(kind, T, panel, w, x, dot);
@@ -243,9 +242,6 @@ PANEL_INLINE void matmul_float(const enum panel_kind kind, const int T, const ui
 	for (int t = 0; t < T; t++)
 		acc[t][0] = acc[t][1] = vf_zero();
 	for (uint32_t i = 0; i < k; i++) {
-		vec_prefetch(panel + PREFETCH_BYTES);
-		if (kind == PANEL_F32)
-			vec_prefetch(panel + PREFETCH_BYTES + LINE_BYTES);
 		vf w0 = load_weights(kind, panel, 0), w1 = load_weights(kind, panel, 1);
 		VEC_UNROLL(8)
 		for (int t = 0; t < T; t++) {

@@ -286,6 +286,8 @@ static void isa_best(const float *x, uint32_t rows, uint32_t id, uint32_t n, str
 	}
 }
 
+enum { READ_AHEAD_BYTES = 4096 };
+
 static uint32_t isa_read(const uint8_t *x, size_t bytes)
 {
 	vi sum[4] = {vi_set1(0), vi_set1(0), vi_set1(0), vi_set1(0)};
@@ -294,7 +296,7 @@ static uint32_t isa_read(const uint8_t *x, size_t bytes)
 	for (size_t i = 0; i < bytes; i += 256) {
 		VEC_UNROLL(4)
 		for (int j = 0; j < 4; j++) {
-			vec_prefetch(x + i + PREFETCH_BYTES + 64 * j);
+			vec_prefetch(x + i + READ_AHEAD_BYTES + 64 * j);
 			sum[j] = vi_add(sum[j], vi_load(x + i + 64 * j));
 		}
 	}

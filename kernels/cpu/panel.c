@@ -19,23 +19,13 @@ size_t panel_bytes(enum panel_kind kind, uint32_t k)
 	return supers + panel_block_bytes(kind) * (k / BLOCK_COLUMNS);
 }
 
-/* Where column c of a row's 32 lies among the quants of its group. */
-static size_t byte_place(uint32_t lane, uint32_t c)
+/* Where column c of a row's 32 lies among a block's quants, in this line of its group. */
+static size_t place(uint32_t lane, uint32_t line, uint32_t c)
 {
-	return c / 4 * 64 + lane % 16 * 4 + c % 4;
+	return panel_line(lane / 16, line) + lane % 16 * 4 + c % 4;
 }
 
-static size_t nibble_place(uint32_t lane, uint32_t c)
-{
-	return c / 8 * 64 + lane % 16 * 4 + c % 4;
-}
-
-/* Of the byte with a column's fifth bit, and the bit in it. */
-static size_t fifth_place(uint32_t lane, uint32_t c)
-{
-	return PANEL_FIFTHS + lane % 16 * 4 + c % 4;
-}
-
+/* Of the byte in the line of fifths. */
 static uint32_t fifth_bit(uint32_t c)
 {
 	return c / 8 + (c % 8 < 4 ? 0 : 4);
@@ -54,20 +44,20 @@ static size_t block_offset(enum panel_kind kind, uint32_t b)
 	return supers + panel_block_bytes(kind) * b;
 }
 
-static int get_quant(enum panel_kind kind, const uint8_t *group, uint32_t lane, uint32_t c)
+static int get_quant(enum panel_kind kind, const uint8_t *quants, uint32_t lane, uint32_t c)
 {
 	if (!panel_has_nibbles(kind))
-		return group[byte_place(lane, c)];
-	int u = group[nibble_place(lane, c)] >> (c % 8 < 4 ? 0 : 4) & 15;
+		return quants[place(lane, c / 4, c)];
+	int u = quants[place(lane, c / 8, c)] >> (c % 8 < 4 ? 0 : 4) & 15;
 	if (panel_has_fifths(kind))
-		u |= (group[fifth_place(lane, c)] >> fifth_bit(c) & 1) << 4;
+		u |= (quants[place(lane, PANEL_FIFTHS, c)] >> fifth_bit(c) & 1) << 4;
 	return u;
 }
 
 static void unpack_block(enum panel_kind kind, const uint8_t *panel, uint32_t lane, uint32_t b, float *ret)
 {
 	const uint8_t *header = panel + block_offset(kind, b);
-	const uint8_t *group = header + panel_header_bytes(kind) + lane / 16 * panel_group_bytes(kind);
+	const uint8_t *quants = header + panel_header_bytes(kind);
 	const int8_t *sub =
 	    (const int8_t *)header + (kind == PANEL_8_S ? PANEL_8_S_SUB : PANEL_8_M_SUB) + lane;
 	const uint8_t *super =
@@ -82,7 +72,7 @@ static void unpack_block(enum panel_kind kind, const uint8_t *panel, uint32_t la
 		m = -(m * (float)header[PANEL_MIN + lane]);
 	}
 	for (uint32_t c = 0; c < BLOCK_COLUMNS; c++) {
-		int q = get_quant(kind, group, lane, c) - panel_bias(kind);
+		int q = get_quant(kind, quants, lane, c) - panel_bias(kind);
 		if (panel_has_subscales(kind))
 			q *= sub[c / 16 * 32];
 		float min = kind == PANEL_8_M ? m * (float)sub[64 + c / 16 * 32] : m;

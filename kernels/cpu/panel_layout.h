@@ -11,7 +11,7 @@ enum {
 	PANEL_M = 64,    /* kinds with f16 minima */
 	PANEL_SCALE = 0, /* kinds with a super header */
 	PANEL_MIN = 32,
-	PANEL_FIFTHS = 256, /* of a group */
+	PANEL_FIFTHS = 4,   /* line of a group */
 	PANEL_8_S_SUB = 64, /* scale_lo, scale_hi */
 	PANEL_8_M_SUB = 128 /* scale_lo, scale_hi, min_lo, min_hi */
 };
@@ -59,17 +59,23 @@ PANEL_INLINE size_t panel_header_bytes(enum panel_kind kind)
 	return kind == PANEL_4_1 || kind == PANEL_5_1 || kind == PANEL_8_S ? 128 : 64;
 }
 
-/* Of quants of one group of 16 rows. */
-PANEL_INLINE size_t panel_group_bytes(enum panel_kind kind)
+/* Lines of 64 bytes in which the quants of 16 rows lie. */
+PANEL_INLINE size_t panel_lines(enum panel_kind kind)
 {
 	if (!panel_has_nibbles(kind))
-		return 512;
-	return panel_has_fifths(kind) ? PANEL_FIFTHS + 64 : PANEL_FIFTHS;
+		return 8;
+	return panel_has_fifths(kind) ? 5 : 4;
+}
+
+/* Where a line of group s begins among a block's quants: the two groups' lines take turns. */
+PANEL_INLINE size_t panel_line(size_t s, size_t line)
+{
+	return 64 * (2 * line + s);
 }
 
 PANEL_INLINE size_t panel_block_bytes(enum panel_kind kind)
 {
-	return panel_header_bytes(kind) + 2 * panel_group_bytes(kind);
+	return panel_header_bytes(kind) + panel_line(0, panel_lines(kind));
 }
 
 /* Of one column of a float panel. */

@@ -114,21 +114,21 @@ PANEL_INLINE void words_of(const enum weight_type type, const void *block, uint3
 PANEL_INLINE void put_quants(const enum panel_kind kind, const uint32_t w[WORDS], uint32_t lane,
 			     uint8_t *quants)
 {
-	uint8_t *group = quants + lane / 16 * panel_group_bytes(kind) + lane % 16 * 4;
+	uint8_t *own = quants + panel_line(lane / 16, 0) + lane % 16 * 4;
 	uint32_t fifths = 0;
 
 	if (!panel_has_nibbles(kind)) {
 		for (uint32_t i = 0; i < WORDS; i++)
-			put_word(group + 64 * i, w[i]);
+			put_word(own + panel_line(0, i), w[i]);
 		return;
 	}
 	for (uint32_t j = 0; j < WORDS / 2; j++) {
 		uint32_t low = w[2 * j], high = w[2 * j + 1];
-		put_word(group + 64 * j, (low & low_nibbles) | (high & low_nibbles) << 4);
+		put_word(own + panel_line(0, j), (low & low_nibbles) | (high & low_nibbles) << 4);
 		fifths |= (low >> 4 & low_bits) << j | (high >> 4 & low_bits) << (4 + j);
 	}
 	if (panel_has_fifths(kind))
-		put_word(group + PANEL_FIFTHS, fifths);
+		put_word(own + panel_line(0, PANEL_FIFTHS), fifths);
 }
 
 /* ---- scales ---- */

@@ -62,4 +62,10 @@ static inline void pool_share(uint32_t index, uint32_t threads, uint32_t units, 
 	*end = (uint32_t)((uint64_t)units * (index + 1) / threads);
 }
 
+/* The thread whose share thing `unit` is in. */
+static inline uint32_t pool_owner(uint32_t unit, uint32_t threads, uint32_t units)
+{
+	return (uint32_t)((((uint64_t)unit + 1) * threads - 1) / units);
+}
+
 #endif

@@ -50,6 +50,30 @@ static void mark_uses(struct cpu_program *program)
 	}
 }
 
+static void add_matrix(struct cpu_program *program, uint16_t weight)
+{
+	if (!program->weights[weight].ordered)
+		program->order[program->n_matrices++] = weight;
+	program->weights[weight].ordered = true;
+}
+
+/* Products in the order of the tape, then the matrices that are only looked up. */
+static void order_matrices(struct cpu_program *program)
+{
+	const struct tape *tape = program_tape(program);
+
+	for (uint32_t i = 0; i < tape->n_ops; i++) {
+		const struct tape_op *op = &tape->ops[i];
+		if (op->kind == TAPE_MATMUL || op->kind == TAPE_LOGITS || op->kind == TAPE_ROUTE)
+			add_matrix(program, op->weight);
+		for (int j = 0; op->kind == TAPE_EXPERTS && j < 3; j++)
+			add_matrix(program, op->weights[j]);
+	}
+	for (uint32_t i = 0; i < tape->n_weights; i++)
+		if (program->weights[i].is_matrix)
+			add_matrix(program, (uint16_t)i);
+}
+
 static void shape_weights(struct cpu_program *program)
 {
 	const struct tape *tape = program_tape(program);
@@ -63,9 +87,11 @@ static void shape_weights(struct cpu_program *program)
 		to->k = from->k;
 		to->experts = from->experts;
 		to->panel_bytes = panel_bytes(to->kind, to->k);
-		to->expert_bytes = to->panel_bytes * panel_count(to->n);
+		to->threads = program->threads;
+		to->share = program->shares + (size_t)i * program->threads;
 	}
 	mark_uses(program);
+	order_matrices(program);
 }
 
 static void shape_kv(struct cpu_program *program)
@@ -174,14 +200,18 @@ static void place_vectors(struct cpu_program *program, struct arena *arena)
 	}
 }
 
-/* In the order of the tape's weights, so that a step's panels follow the one before. */
+/* What a thread reads in a step is one ascending stream. */
 static void place_panels(struct cpu_program *program, struct arena *arena)
 {
-	for (uint32_t i = 0; i < program_tape(program)->n_weights; i++) {
-		struct cpu_weight *weight = &program->weights[i];
-		if (weight->is_matrix)
-			weight->panels = take(arena, weight->experts * weight->expert_bytes);
-	}
+	for (uint32_t t = 0; t < program->threads; t++)
+		for (uint32_t i = 0; i < program->n_matrices; i++) {
+			struct cpu_weight *weight = &program->weights[program->order[i]];
+			uint32_t first, end;
+
+			pool_share(t, program->threads, panel_count(weight->n), &first, &end);
+			weight->share[t] =
+			    take(arena, (size_t)weight->experts * (end - first) * weight->panel_bytes);
+		}
 }
 
 static void place_buffers(struct cpu_program *program, struct arena *arena)
@@ -268,7 +298,7 @@ static void place(struct cpu_program *program, bool count)
 	place_panels(program, &weights);
 	place_vectors(program, &vectors);
 	place_scratch(program, &scratch);
-	program->weight_bytes = weights.bytes + PANEL_OVERREAD_BYTES;
+	program->weight_bytes = weights.bytes;
 	program->vector_bytes = vectors.bytes;
 	program->scratch_bytes = scratch.bytes;
 }
@@ -287,10 +317,13 @@ static struct cpu_program *create(struct cpu_backend *backend, const struct tape
 	program->memory = backend->memory;
 	program->threads = pool_threads(backend->pool);
 	program->weights = calloc(tape->n_weights + 1, sizeof *program->weights);
+	program->order = calloc(tape->n_weights + 1, sizeof *program->order);
+	program->shares = calloc((size_t)tape->n_weights * program->threads + 1, sizeof *program->shares);
 	program->buffers = calloc(tape->n_buffers + 1, sizeof *program->buffers);
 	program->private = calloc(program->threads, sizeof *program->private);
 	program->cosine = calloc(2 * (size_t)tape->n_tables + 1, sizeof *program->cosine);
-	if (!program->weights || !program->buffers || !program->private || !program->cosine) {
+	if (!program->weights || !program->order || !program->shares || !program->buffers ||
+	    !program->private || !program->cosine) {
 		cpu_program_close(&program->base);
 		return NULL;
 	}
@@ -390,6 +423,8 @@ void cpu_program_close(struct program *base)
 	free(program->cosine);
 	free(program->private);
 	free(program->buffers);
+	free(program->shares);
+	free(program->order);
 	free(program->weights);
 	free(program);
 }
@@ -409,8 +444,7 @@ int cpu_program_load(struct program *base, uint32_t index, uint32_t row, uint32_
 		return 0;
 	for (uint32_t done = 0, n; done < rows; done += n) {
 		uint32_t expert = (row + done) / weight->n, lane = (row + done) % weight->n;
-		uint8_t *panel =
-		    weight->panels + expert * weight->expert_bytes + lane / PANEL_ROWS * weight->panel_bytes;
+		uint8_t *panel = weight_panel(weight, expert, lane / PANEL_ROWS);
 		n = weight->n - lane < PANEL_ROWS ? weight->n - lane : PANEL_ROWS;
 		n = rows - done < n ? rows - done : n;
 		int bad = panel_pack(weight->type, from + done * row_bytes, n, weight->k, panel);

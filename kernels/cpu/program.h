@@ -25,7 +25,6 @@ enum {
 	ROW_SHARE = 4,     /* a thread's rows are a multiple of it */
 	STEP_MATMULS = 4,  /* fused over one input */
 	CACHE_LINE_FLOATS = 16,
-	PANEL_OVERREAD_BYTES = 8192, /* prefetches run past the last panel */
 };
 
 struct cpu_backend {
@@ -37,12 +36,13 @@ struct cpu_backend {
 
 struct cpu_weight {
 	bool is_vector, is_matrix; /* how operations use it; both is possible */
+	bool ordered;              /* it is in the program's order */
 	enum panel_kind kind;
 	enum weight_type type;
 	uint32_t n, k, experts;
-	size_t panel_bytes, expert_bytes;
-	size_t at;       /* of panels, in the arena of weights */
-	uint8_t *panels; /* (experts, n / 32) panels */
+	uint32_t threads;
+	size_t panel_bytes;
+	uint8_t **share; /* (threads) each thread's columns: (experts, its panels) */
 	float *vector;   /* (k) */
 };
 
@@ -108,7 +108,10 @@ struct cpu_program {
 	struct cpu_step *steps;
 	uint32_t n_steps;
 
-	uint8_t *weight_arena;
+	uint16_t *order; /* (n_matrices) matrices as steps read them */
+	uint32_t n_matrices;
+	uint8_t **shares;      /* (weights, threads) */
+	uint8_t *weight_arena; /* a stream a thread: its share of every matrix, in that order */
 	uint8_t *vector_arena;
 	uint8_t *scratch_arena;
 	size_t weight_bytes, vector_bytes, scratch_bytes;
@@ -143,6 +146,15 @@ static inline const struct tape *program_tape(const struct cpu_program *program)
 static inline uint32_t batch_rows(const struct batch *batch, uint8_t rows)
 {
 	return rows == ROW_TOKEN ? batch->rows : rows == ROW_OUTPUT ? batch->outputs : batch->sequences;
+}
+
+/* Panel p of an expert (0 of a plain matrix). */
+static inline uint8_t *weight_panel(const struct cpu_weight *weight, uint32_t expert, uint32_t p)
+{
+	uint32_t first, end, owner = pool_owner(p, weight->threads, panel_count(weight->n));
+
+	pool_share(owner, weight->threads, panel_count(weight->n), &first, &end);
+	return weight->share[owner] + (size_t)(expert * (end - first) + p - first) * weight->panel_bytes;
 }
 
 static inline enum split rows_split(const struct cpu_program *program, uint8_t rows)
@@ -216,10 +228,13 @@ uint32_t attention_paths(uint32_t threads);
 
 /* One row through a NORM operation. */
 void norm_row(const struct cpu_program *, const struct tape_op *, const float *x, float *y);
-/* Products of prepared rows (panel_input_bytes) with panels [first, end) of a matrix; y: row 0, column 0 of
- * the matrix's output. */
+/* Products of prepared rows (panel_input_bytes) with panel p of an expert's matrix; y: its first column of
+ * row 0. */
+void multiply_panel(const struct cpu_program *, struct team_thread *, const struct cpu_weight *,
+		    uint32_t expert, uint32_t p, uint32_t rows, const uint8_t *input, float *y, size_t ldy);
+/* With panels [first, end); y: column 0 of the matrix's output. */
 void multiply_panels(const struct cpu_program *, struct team_thread *, const struct cpu_weight *,
-		     const uint8_t *panels, uint32_t first, uint32_t end, uint32_t rows, const uint8_t *input,
+		     uint32_t expert, uint32_t first, uint32_t end, uint32_t rows, const uint8_t *input,
 		     float *y, size_t ldy);
 /* Prepares one row of a chunk of `rows` for multiply_panels; false: a value is not finite. */
 bool prepare_row(const struct cpu_program *, const struct cpu_weight *, const float *x, uint8_t *input,

@@ -68,8 +68,8 @@ void run_route(struct cpu_program *program, const struct cpu_step *step, struct 
 	for (uint32_t row = first; row < end; row++) {
 		if (!prepare_row(program, weight, buffer_row(program, op->in[0], row), mine->input, 0, 1))
 			store_fault(program, row);
-		multiply_panels(program, self, weight, weight->panels, 0, panel_count(weight->n), 1,
-				mine->input, p, weight->n);
+		multiply_panels(program, self, weight, 0, 0, panel_count(weight->n), 1, mine->input, p,
+				weight->n);
 		probabilities(op, p);
 		choose(op, bias, p, chosen);
 		write_route(op, p, chosen, buffer_row(program, op->out[0], row));
@@ -98,20 +98,14 @@ struct expert_job {
 	uint32_t first_column[2], end_column[2]; /* own columns of the hidden and of the output row */
 };
 
-static const uint8_t *expert_panels(const struct cpu_weight *weight, uint32_t expert)
-{
-	return weight->panels + expert * weight->expert_bytes;
-}
-
 /* Own columns of n rows times one expert's matrix, into the thread's own memory (CHUNK_ROWS, 2, k). */
 static void multiply_expert(const struct expert_job *job, uint32_t which, uint32_t expert, uint32_t rows,
 			    uint32_t half, float *y)
 {
 	const struct cpu_weight *weight = &job->program->weights[job->op->weights[which]];
 
-	multiply_panels(job->program, job->self, weight, expert_panels(weight, expert),
-			job->first_column[half] / PANEL_ROWS, panel_count(job->end_column[half]), rows,
-			job->mine->input, y, weight->n);
+	multiply_panels(job->program, job->self, weight, expert, job->first_column[half] / PANEL_ROWS,
+			panel_count(job->end_column[half]), rows, job->mine->input, y, weight->n);
 }
 
 static void prepare_slots(const struct expert_job *job, const struct cpu_weight *weight,

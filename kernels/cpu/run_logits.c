@@ -106,9 +106,8 @@ static void panel_logits(const struct pass *pass, uint32_t panel, uint32_t rows,
 	float scale = matmul->op->u.logits.scale, cap = matmul->op->u.logits.softcap;
 	uint32_t all = rows * PANEL_ROWS;
 
-	multiply_panels(pass->program, pass->self, pass->weight,
-			pass->weight->panels + panel * pass->weight->panel_bytes, 0, 1, rows,
-			pass->mine->input, tile, PANEL_ROWS);
+	multiply_panel(pass->program, pass->self, pass->weight, 0, panel, rows, pass->mine->input, tile,
+		       PANEL_ROWS);
 	for (uint32_t i = 0; i < rows && matmul->bias; i++)
 		isa->add(tile + i * PANEL_ROWS, matmul->bias + panel * PANEL_ROWS, panel_columns(pass, panel),
 			 tile + i * PANEL_ROWS);

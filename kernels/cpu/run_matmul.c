@@ -47,26 +47,32 @@ static void multiply_partial(matmul_panel *multiply, const uint8_t *panel, uint3
 		memcpy(y + t * ldy, all + t * PANEL_ROWS, columns * sizeof *y);
 }
 
+void multiply_panel(const struct cpu_program *program, struct team_thread *self,
+		    const struct cpu_weight *weight, uint32_t expert, uint32_t p, uint32_t rows,
+		    const uint8_t *input, float *y, size_t ldy)
+{
+	const uint8_t *panel = weight_panel(weight, expert, p);
+	uint32_t columns = weight->n - p * PANEL_ROWS;
+
+	for (uint32_t row = 0, size; row < rows; row += size) {
+		size = tile_rows(rows - row);
+		matmul_panel *multiply = program->isa->matmul[weight->kind][tile_index(size)];
+		const uint8_t *tile = input + panel_input_bytes(weight->kind, weight->k, row);
+		if (columns >= PANEL_ROWS)
+			multiply(panel, weight->k, tile, y + row * ldy, ldy);
+		else
+			multiply_partial(multiply, panel, weight->k, tile, size, columns, y + row * ldy, ldy);
+		pool_work(self, (uint64_t)size * PANEL_ROWS * weight->k);
+	}
+}
+
 void multiply_panels(const struct cpu_program *program, struct team_thread *self,
-		     const struct cpu_weight *weight, const uint8_t *panels, uint32_t first, uint32_t end,
+		     const struct cpu_weight *weight, uint32_t expert, uint32_t first, uint32_t end,
 		     uint32_t rows, const uint8_t *input, float *y, size_t ldy)
 {
-	for (uint32_t p = first; p < end; p++) {
-		const uint8_t *panel = panels + p * weight->panel_bytes;
-		uint32_t columns = weight->n - p * PANEL_ROWS;
-
-		for (uint32_t row = 0, size; row < rows; row += size) {
-			size = tile_rows(rows - row);
-			matmul_panel *multiply = program->isa->matmul[weight->kind][tile_index(size)];
-			const uint8_t *tile = input + panel_input_bytes(weight->kind, weight->k, row);
-			float *out = y + row * ldy + (size_t)p * PANEL_ROWS;
-			if (columns >= PANEL_ROWS)
-				multiply(panel, weight->k, tile, out, ldy);
-			else
-				multiply_partial(multiply, panel, weight->k, tile, size, columns, out, ldy);
-			pool_work(self, (uint64_t)size * PANEL_ROWS * weight->k);
-		}
-	}
+	for (uint32_t p = first; p < end; p++)
+		multiply_panel(program, self, weight, expert, p, rows, input, y + (size_t)p * PANEL_ROWS,
+			       ldy);
 }
 
 /* The f32 row that a matmul step reads: its input's, or the norm's of it. `row` counts rows of the output. */
@@ -122,8 +128,8 @@ static void multiply_chunk(struct cpu_program *program, const struct cpu_matmul 
 
 	if (rows_split(program, kind) == SPLIT_ROWS)
 		span = (struct span){0, 0, 0, weight->n};
-	multiply_panels(program, self, weight, weight->panels, span.column / PANEL_ROWS,
-			panel_count(span.column_end), rows, program->private[self->index].input, y, ldy);
+	multiply_panels(program, self, weight, 0, span.column / PANEL_ROWS, panel_count(span.column_end),
+			rows, program->private[self->index].input, y, ldy);
 	if (matmul->bias)
 		add_bias(program, matmul->bias, rows, span.column, span.column_end, y, ldy);
 }

@@ -33,8 +33,8 @@ void run_embed(struct cpu_program *program, const struct cpu_step *step, struct 
 		uint32_t id =
 		    op->u.embed.positions ? program->batch->position[row] : program->batch->token[row];
 		float *y = buffer_row(program, op->out[0], row);
-		panel_unpack_row(weight->kind, weight->panels + id / PANEL_ROWS * weight->panel_bytes,
-				 id % PANEL_ROWS, weight->k, y);
+		panel_unpack_row(weight->kind, weight_panel(weight, 0, id / PANEL_ROWS), id % PANEL_ROWS,
+				 weight->k, y);
 		if (op->u.embed.scale != 1.0f)
 			program->isa->scale(y, op->u.embed.scale, weight->k, y);
 		pool_work(self, weight->k);

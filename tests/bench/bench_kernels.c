@@ -1,7 +1,8 @@
 /* Decode and prefill of a synthetic model with the shapes of SmolLM2-135M, beside the floors of the same run.
  *
  *   bench_kernels [TYPE [THREADS [ISA [PART [WANT]]]]]      default Q4_1, 2, auto, all, best; the vocabulary
- * is Q8_0 and tied; PART: decode, prefill, together; WANT: best (the id of the largest logit) or logits (all)
+ * is Q8_0 and tied; PART: meet, decode, prefill, together; WANT: best (the id of the largest logit) or logits
+ * (all)
  */
 #include <math.h>
 #include <sched.h>
@@ -12,6 +13,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/peak.h"
+#include "kernels/cpu/pool.h"
 #include "kernels/formats.h"
 
 enum {
@@ -24,7 +26,8 @@ enum {
 	VOCAB = 49152,
 	CONTEXT = 2048,
 	PREFILL = 512,
-	STEPS = 60
+	STEPS = 60,
+	MEETINGS = 100000
 };
 
 struct bench {
@@ -340,6 +343,37 @@ static void report_together(struct program *program, uint32_t n)
 	printf("decode of %2u together: %6.0f t/s\n", n, n / took[7]);
 }
 
+static void meet_often(void *data, struct team_thread *self)
+{
+	(void)data;
+	for (int i = 0; i < MEETINGS; i++)
+		pool_barrier(self);
+}
+
+/* What a crossing costs when nobody is late: threads on CPUs 0, 1, ... */
+static void report_meeting(uint32_t threads)
+{
+	int cpus[BACKEND_CPUS_MAX];
+	struct pool_config config = {.threads = threads, .cpus = cpus};
+	double took[7];
+	struct pool *pool;
+	char why[256];
+
+	for (uint32_t i = 0; i < threads; i++)
+		cpus[i] = (int)i;
+	if (pool_open(&config, &pool, why, sizeof why) < 0)
+		exit(1);
+	for (int i = 0; i < 7; i++) {
+		double start = seconds();
+		pool_run(pool, meet_often, NULL);
+		took[i] = (seconds() - start) / MEETINGS;
+	}
+	pool_close(pool);
+	qsort(took, 7, sizeof *took, compare);
+	printf("meeting of %u threads: %3.0f ns (%.0f to %.0f)\n", threads, took[3] * 1e9, took[0] * 1e9,
+	       took[6] * 1e9);
+}
+
 static enum weight_type type_named(const char *name)
 {
 	for (int i = 0; i < TYPE_COUNT; i++)
@@ -380,6 +414,8 @@ int main(int argc, char **argv)
 		return 1;
 	printf("%s, %u threads, %s; packed in %.2f s\n", name, threads, backend_isa(backend),
 	       seconds() - start);
+	if (!part || !strcmp(part, "meet"))
+		report_meeting(threads);
 	if (!part || !strcmp(part, "decode")) {
 		report_decode(program, 64, threads);
 		report_decode(program, PREFILL, threads);
