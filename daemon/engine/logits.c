@@ -2,47 +2,57 @@
  * to vectorise. Nothing here depends on the order of evaluation, so the bits are the same everywhere. */
 #include "daemon/engine/logits.h"
 
+#include <stdbool.h>
+
 #include "kernels/contract.h"
 
-enum { LANES = 16 };
+enum { TOGETHER = 64 /* are searched before it is asked whether one was found */ };
+
+/* Integers that are ordered as floats are, and -0 below +0. A vectoriser knows the largest of integers; of
+ * floats it must keep the order of comparisons, and compares one by one. */
+static int32_t ordered(int32_t bits)
+{
+	return bits ^ (bits >> 31 & INT32_MAX);
+}
 
 static float max(const float *x, uint32_t n)
 {
-	float lane[LANES], best = -INFINITY;
-	uint32_t i = 0, not_a_number = 0;
+	int32_t best = ordered((int32_t)float_bits(-INFINITY)), magnitude = 0;
 
-	for (int j = 0; j < LANES; j++)
-		lane[j] = -INFINITY;
-	for (; i + LANES <= n; i += LANES) {
-		for (uint32_t j = 0; j < LANES; j++) {
-			lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
-			not_a_number |= x[i + j] != x[i + j];
-		}
+	for (uint32_t i = 0; i < n; i++) {
+		int32_t bits = (int32_t)float_bits(x[i]), key = ordered(bits);
+		best = key > best ? key : best;
+		magnitude = (bits & INT32_MAX) > magnitude ? bits & INT32_MAX : magnitude;
 	}
-	for (; i < n; i++) {
-		lane[0] = x[i] > lane[0] ? x[i] : lane[0];
-		not_a_number |= x[i] != x[i];
-	}
-	for (int j = 0; j < LANES; j++)
-		best = lane[j] > best ? lane[j] : best;
-	return not_a_number ? NAN : best;
+	return magnitude > (int32_t)float_bits(INFINITY) ? NAN : float_from_bits((uint32_t)ordered(best));
 }
 
-/* Where the value lies among 64: the search for those is what a vectoriser understands. */
-static uint32_t find(const float *x, uint32_t n, float value)
+/* The first i that is above the value, or equal to it; n if there is none. Of TOGETHER it is asked at once.
+ */
+static inline uint32_t first(const float *x, uint32_t i, uint32_t n, float value, const bool above)
 {
-	enum { TOGETHER = 64 };
-	uint32_t i = 0;
+	for (; i + TOGETHER <= n; i += TOGETHER) {
+		const float *y = x + i; /* an index might wrap, which keeps a vectoriser away */
+		uint32_t any = 0;
 
-	for (uint32_t any = 0; i + TOGETHER <= n; i += TOGETHER) {
-		for (uint32_t j = 0; j < TOGETHER; j++)
-			any |= x[i + j] == value;
+		for (int j = 0; j < TOGETHER; j++)
+			any |= above ? y[j] > value : y[j] == value;
 		if (any)
 			break;
 	}
-	while (i < n && x[i] != value)
+	while (i < n && !(above ? x[i] > value : x[i] == value))
 		i++;
 	return i;
+}
+
+static uint32_t find(const float *x, uint32_t n, float value)
+{
+	return first(x, 0, n, value, false);
+}
+
+static uint32_t find_above(const float *x, uint32_t from, uint32_t n, float value)
+{
+	return first(x, from, n, value, true);
 }
 
 static void divide(const float *x, float divisor, float *y, uint32_t n)
@@ -57,4 +67,5 @@ static void exponentials(const float *x, float shift, float *y, uint32_t n)
 		y[i] = contract_exp(x[i] - shift);
 }
 
-const struct logits_ops LOGITS_OPS = {.max = max, .find = find, .divide = divide, .exp = exponentials};
+const struct logits_ops LOGITS_OPS = {
+    .max = max, .find = find, .above = find_above, .divide = divide, .exp = exponentials};

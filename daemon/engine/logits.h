@@ -7,10 +7,12 @@
 #include <stdint.h>
 
 struct logits_ops {
-	/* The largest of x (n), or NaN if any is NaN; -inf for n = 0. */
+	/* The largest of x (n), +0 if there are zeros of both signs, or NaN if any is NaN; -inf for n = 0. */
 	float (*max)(const float *x, uint32_t n);
 	/* The first i with x[i] == value; n if there is none. */
 	uint32_t (*find)(const float *x, uint32_t n, float value);
+	/* The first i >= `from` with x[i] > value; n if there is none. */
+	uint32_t (*above)(const float *x, uint32_t from, uint32_t n, float value);
 	/* y[i] = x[i] / divisor */
 	void (*divide)(const float *x, float divisor, float *y, uint32_t n);
 	/* y[i] = exp(x[i] - shift), the contract's exp. */

@@ -286,8 +286,10 @@ void sampler_top(const struct sampler *sampler, const float *logits, const struc
 	for (uint32_t id = 0; id < sampler->vocab && n; id++) {
 		uint32_t at;
 
-		if (held == n && !(logits[id] > ret[n - 1].value))
-			continue;
+		if (held == n)
+			id = sampler->ops->above(logits, id, sampler->vocab, ret[n - 1].value);
+		if (id == sampler->vocab)
+			break;
 		at = held < n ? held++ : n - 1;
 		for (; at > 0 && logits[id] > ret[at - 1].value; at--)
 			ret[at] = ret[at - 1];

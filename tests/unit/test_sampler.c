@@ -187,6 +187,69 @@ static void test_vector_loops_equal_scalar_loops(void **state)
 	assert_true(logits_pick()->max(in, N) == 3.0f);
 }
 
+static void check_search(const struct logits_ops *ops, const float *values, uint32_t n)
+{
+	float most = -INFINITY;
+
+	for (uint32_t i = 0; i < n; i++)
+		most = values[i] > most ? values[i] : most;
+	assert_true(ops->max(values, n) == most);
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t first = 0, above = i;
+
+		while (values[first] != values[i])
+			first++;
+		while (above < n && !(values[above] > values[n - 1 - i]))
+			above++;
+		assert_int_equal(ops->find(values, n, values[i]), first);
+		assert_int_equal(ops->above(values, i, n, values[n - 1 - i]), above);
+	}
+	assert_int_equal(ops->find(values, n, 77.0f), n);
+	assert_int_equal(ops->above(values, 0, n, most), n);
+}
+
+/* Few different values, zeros of both signs among them, so that the first of equals is looked for. */
+static void test_searches_equal_their_definition(void **state)
+{
+	enum { N = 331 };
+	static float values[N], with_nan[N];
+
+	for (uint32_t n = 0; n <= N; n += n < 150 ? 1 : 60) {
+		for (uint32_t i = 0; i < n; i++)
+			values[i] = (float)((int)(i * 7919 % 23) - 19) * (i % 3 ? 0.5f : -0.0f);
+		check_search(&logits_generic, values, n);
+		check_search(logits_pick(), values, n);
+		for (uint32_t i = 0; i < n; i += 7) {
+			memcpy(with_nan, values, sizeof(values));
+			with_nan[i] = i % 2 ? NAN : -NAN;
+			assert_true(isnan(logits_generic.max(with_nan, n)));
+			assert_true(isnan(logits_pick()->max(with_nan, n)));
+		}
+	}
+}
+
+/* -0 as the largest and a +0 behind it: their distance must not be -0, which lies behind all buckets. */
+static void test_zeros_of_both_signs_are_equals(void **state)
+{
+	const float logits[] = {-3, -0.0f, 0, -1, -0.0f, 0};
+	struct request request = {.sampling = greedy};
+	uint32_t token, drawn[6] = {0};
+	struct sampler sampler;
+
+	assert_int_equal(sampler_init(&sampler, 6, NULL, NULL), 0);
+	assert_int_equal(sampler_draw(&sampler, &request, logits, NULL, 0, &token), 0);
+	assert_int_equal(token, 1);
+	request.sampling.temperature = 1;
+	request.sampling.top_k = 3;
+	for (request.sampling.seed = 0; request.sampling.seed < 200; request.sampling.seed++) {
+		assert_int_equal(sampler_draw(&sampler, &request, logits, NULL, 0, &token), 0);
+		drawn[token]++;
+	}
+	assert_true(drawn[1] && drawn[2] && drawn[4]);
+	assert_int_equal(drawn[0] + drawn[3] + drawn[5], 0);
+	sampler_free(&sampler);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -194,6 +257,8 @@ int main(void)
 	    cmocka_unit_test(test_greedy_ties_go_to_the_lowest_id),
 	    cmocka_unit_test(test_what_is_not_a_number_is_an_error),
 	    cmocka_unit_test(test_vector_loops_equal_scalar_loops),
+	    cmocka_unit_test(test_searches_equal_their_definition),
+	    cmocka_unit_test(test_zeros_of_both_signs_are_equals),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
