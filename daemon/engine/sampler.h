@@ -50,7 +50,8 @@ void sampler_free(struct sampler *);
 bool sampler_takes_best(const struct request *);
 
 /* Draws the token at position n_context. logits: (vocab); context: (n_context), all below vocab. Uses
- * sampling, bias and allowed of the request. -EDOM: no finite logit is left, or one is NaN. */
+ * sampling, bias and allowed of the request; with an allowed set no other logit is looked at. -EDOM: no
+ * finite logit is left, or one is NaN. */
 int sampler_draw(struct sampler *, const struct request *, const float *logits, const uint32_t *context,
 		 uint32_t n_context, uint32_t *ret_token);
 

@@ -76,8 +76,12 @@ struct batch_output sequence_wants(const struct sequence *sequence)
 		return (struct batch_output){.want = OUTPUT_HIDDEN};
 	if (wants_logits(request))
 		return (struct batch_output){OUTPUT_CHOSEN, request->n_candidates, request->candidates};
-	if (request->op == WIRE_OP_GENERATE && sampler_takes_best(request) && !request->logprobs)
+	if (request->op != WIRE_OP_GENERATE || request->logprobs)
+		return (struct batch_output){.want = OUTPUT_LOGITS};
+	if (sampler_takes_best(request))
 		return (struct batch_output){.want = OUTPUT_BEST};
+	if (request->n_allowed)
+		return (struct batch_output){OUTPUT_CHOSEN, request->n_allowed, request->allowed};
 	return (struct batch_output){.want = OUTPUT_LOGITS};
 }
 

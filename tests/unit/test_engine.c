@@ -462,6 +462,22 @@ static uint32_t wanted(struct harness *h, uint32_t index, enum output_want want)
 	return h->program.wanted[want];
 }
 
+/* Each token is the likelier of two, whatever the others are. */
+static void check_allowed(const struct harness *h, uint32_t index, uint32_t n)
+{
+	const struct request *r = &h->requests[index];
+	uint32_t tokens[CONTEXT];
+	float logits[VOCAB];
+
+	memcpy(tokens, r->tokens, r->n_tokens * sizeof(*tokens));
+	assert_int_equal(h->n_answer[index], n);
+	for (uint32_t i = 0; i < n; i++) {
+		logits_of(tokens, r->n_tokens + i, logits);
+		tokens[r->n_tokens + i] = r->allowed[logits[r->allowed[1]] > logits[r->allowed[0]]];
+		assert_int_equal(h->answer[index][i], tokens[r->n_tokens + i]);
+	}
+}
+
 /* A step gives no more than a request reads. */
 static void test_only_what_is_read_is_wanted(void **state)
 {
@@ -485,7 +501,15 @@ static void test_only_what_is_read_is_wanted(void **state)
 	assert_int_equal(wanted(&h, 0, OUTPUT_LOGITS), 6);
 	fill(&h, 0, prompt, 30, 6)->allowed = ids;
 	h.requests[0].n_allowed = 2;
-	assert_int_equal(wanted(&h, 0, OUTPUT_LOGITS), 6);
+	assert_int_equal(wanted(&h, 0, OUTPUT_CHOSEN), 6);
+	check_allowed(&h, 0, 6);
+	fill(&h, 0, prompt, 30, 6)->allowed = ids;
+	h.requests[0].n_allowed = 2;
+	h.requests[0].sampling.temperature = 0.7f;
+	h.requests[0].sampling.penalty = 1.5f;
+	assert_int_equal(wanted(&h, 0, OUTPUT_CHOSEN), 6);
+	for (uint32_t i = 0; i < 6; i++)
+		assert_true(h.answer[0][i] == ids[0] || h.answer[0][i] == ids[1]);
 	fill(&h, 0, prompt, 30, 6)->logprobs = 1;
 	h.requests[0].reply = reply;
 	h.requests[0].reply_cap = sizeof(reply);
