@@ -12,7 +12,7 @@ enum { TOGETHER = 64 /* are searched before it is asked whether one was found */
  * floats it must keep the order of comparisons, and compares one by one. */
 static int32_t ordered(int32_t bits)
 {
-	return bits ^ (bits >> 31 & INT32_MAX);
+	return bits < 0 ? bits ^ INT32_MAX : bits;
 }
 
 static float max(const float *x, uint32_t n)
