@@ -17,6 +17,8 @@
 enum {
 	ENGINE_SLEEP_NS = 100000000, /* at most: a lost ring costs this much */
 	JOIN_PAUSE_NS = 1000000,
+	POLL_PAUSE_NS = 20000, /* a front's turn inside a step finds cold caches, and its wake-ups cost more
+				  yet: answers that come together go out together */
 };
 
 struct loop {
@@ -25,7 +27,8 @@ struct loop {
 	struct engine *engine;
 	pthread_t engine_thread, front_thread;
 	bool engine_started, front_started;
-	bool in_front;     /* shared: the engine's thread is inside front_turn */
+	bool in_front; /* shared: the engine's thread is inside front_turn */
+	uint64_t polled_ns;
 	int doorbell;      /* eventfd */
 	shared_u32 asleep; /* separate: 1 while the engine sleeps or is about to */
 };
@@ -119,11 +122,12 @@ void loop_poll(void *data)
 {
 	struct loop *loop = data;
 
-	if (!is_shared_thread || loop->in_front)
+	if (!is_shared_thread || loop->in_front || now_ns() - loop->polled_ns < POLL_PAUSE_NS)
 		return;
 	loop->in_front = true;
 	front_poll(loop->front);
 	loop->in_front = false;
+	loop->polled_ns = now_ns();
 }
 
 static void *run_shared(void *data)
