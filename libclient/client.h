@@ -105,7 +105,8 @@ struct tr_client {
 	/* What tr_open was told. */
 	char *address; /* NULL: the default */
 	uint32_t spin_ns, timeout_ms;
-	struct why why; /* until tr_open returns */
+	uint32_t spin_now_ns; /* of spin_ns, what the last waits left */
+	struct why why;       /* until tr_open returns */
 };
 
 /* A connection after its handshake. */

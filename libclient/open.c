@@ -65,6 +65,7 @@ int client_create(struct tr_client **ret, const struct tr_open_options *options)
 		client->token_masks[n] = &tokens_kept[TR_INLINE_TOKENS - n];
 	client->why = (struct why){known.why_bytes ? known.why : NULL, known.why_bytes};
 	client->spin_ns = known.spin_ns ? known.spin_ns : DEFAULT_SPIN_NS;
+	client->spin_now_ns = client->spin_ns;
 	client->timeout_ms = known.timeout_ms ? known.timeout_ms : DEFAULT_TIMEOUT_MS;
 	*ret = client;
 	return 0;

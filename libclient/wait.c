@@ -4,7 +4,10 @@
 
 #include "libclient/client.h"
 
-enum { SPINS_A_CLOCK = 16 /* looks at the ring between two reads of the clock */ };
+enum {
+	SPINS_A_CLOCK = 16,   /* looks at the ring between two reads of the clock */
+	LEAST_SPIN_NS = 1000, /* that fruitless waits leave of the spinning */
+};
 
 /* Looks at the ring until the clock says `until_ns`: 1 ready, 0 not, or an error. */
 static int spin(struct tr_client *client, uint64_t until_ns)
@@ -56,6 +59,16 @@ static int sleep_slice(struct tr_client *client, uint64_t deadline_ns)
 	return error < 0 ? error : client_heartbeat(client, clock_now_ns());
 }
 
+/* A client of slow answers does not take the CPU, again and again, from whoever computes them: each wait that
+ * was longer than all of spin_ns halves what the next one spins, a shorter one gives it back. */
+static void learn_spin(struct tr_client *client, bool found, uint64_t waited_ns)
+{
+	if (waited_ns > client->spin_ns && client->spin_now_ns / 2 >= LEAST_SPIN_NS)
+		client->spin_now_ns /= 2;
+	else if (found && waited_ns <= client->spin_ns)
+		client->spin_now_ns = client->spin_ns;
+}
+
 int tr_wait(struct tr_client *client, struct tr_event *events, unsigned max, int64_t timeout_ns)
 {
 	int n = tr_poll(client, events, max), ready;
@@ -65,10 +78,12 @@ int tr_wait(struct tr_client *client, struct tr_event *events, unsigned max, int
 		return n;
 	start_ns = clock_now_ns();
 	deadline_ns = timeout_ns < 0 ? UINT64_MAX : start_ns + (uint64_t)timeout_ns;
-	spin_end_ns = client->spin_ns == UINT32_MAX ? UINT64_MAX : start_ns + client->spin_ns;
+	spin_end_ns = client->spin_ns == UINT32_MAX ? UINT64_MAX : start_ns + client->spin_now_ns;
 	ready = spin(client, spin_end_ns < deadline_ns ? spin_end_ns : deadline_ns);
 	while (ready == 0 && clock_now_ns() < deadline_ns)
 		ready = sleep_slice(client, deadline_ns);
+	if (client->spin_ns != UINT32_MAX)
+		learn_spin(client, ready == 1, clock_now_ns() - start_ns);
 	if (!client->gate.open)
 		return client_poll_closed(client, events, max);
 	return ready == 1 ? client_collect(client, events, 0, max) : ready;

@@ -16,3 +16,8 @@ uint64_t client_completion_index(const struct tr_client *client)
 {
 	return client->completions.index;
 }
+
+uint32_t client_spin_ns(const struct tr_client *client)
+{
+	return client->spin_now_ns;
+}

@@ -11,6 +11,8 @@ struct tr_client;
 
 void client_set_sleep_value(struct tr_client *client, uint32_t value);
 uint32_t client_sleep_value(const struct tr_client *client);
+/* What its next tr_wait would spin. */
+uint32_t client_spin_ns(const struct tr_client *client);
 uint64_t client_completion_index(const struct tr_client *client);
 
 #endif

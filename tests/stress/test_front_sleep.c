@@ -120,6 +120,36 @@ static void test_woken_once_an_answer(void **state)
 	test_daemon_stop(&served, 0);
 }
 
+/* ---- how long a client spins ---- */
+
+static void test_spins_less_after_long_waits(void **state)
+{
+	enum { SPIN_NS = 20000000, LONG_NS = 25000000 };
+	struct tr_open_options options = {.size = sizeof options, .spin_ns = SPIN_NS};
+	struct tr_client *client;
+	struct tr_event event = {.size = sizeof event};
+
+	(void)state;
+	test_daemon_init(&served);
+	test_daemon_start(&served, false);
+	assert_int_equal(tr_open(&client, served.path, &options), 0);
+	for (uint32_t half = 1; half <= 3; half++) {
+		assert_int_equal(tr_wait(client, &event, 1, LONG_NS), 0);
+		assert_int_equal(client_spin_ns(client), SPIN_NS >> half);
+	}
+	/* A short wait for nothing says nothing. */
+	assert_int_equal(tr_wait(client, &event, 1, 1000), 0);
+	assert_int_equal(client_spin_ns(client), SPIN_NS >> 3);
+	/* An answer that all of it would have met; a busy machine may need a few. */
+	for (int i = 0; i < 100 && client_spin_ns(client) != SPIN_NS; i++) {
+		submit(client, TR_ECHO, 1, 0);
+		wait_event(client);
+	}
+	assert_int_equal(client_spin_ns(client), SPIN_NS);
+	tr_close(client);
+	test_daemon_stop(&served, 0);
+}
+
 /* ---- counters and indices that wrap ---- */
 
 enum { ROUNDS = 20, BEFORE_WRAP = 11 };
@@ -250,6 +280,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_room_made_at_the_last_minute),
 	    cmocka_unit_test(test_woken_once_an_answer),
+	    cmocka_unit_test(test_spins_less_after_long_waits),
 	    cmocka_unit_test(test_wraps),
 	    cmocka_unit_test(test_armed_and_cancelled),
 	    cmocka_unit_test(test_daemon_ends_under_a_sleeper),

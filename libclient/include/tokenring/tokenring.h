@@ -37,7 +37,8 @@ struct tr_client;
 /* Options of tr_open; NULL means all zero. */
 struct tr_open_options {
 	uint32_t size;
-	uint32_t spin_ns; /* how long tr_wait polls before it sleeps; 0: 50,000; UINT32_MAX: never sleeps */
+	uint32_t spin_ns;    /* how long tr_wait polls before it sleeps, less after waits that were longer; 0:
+			      * 50,000; UINT32_MAX: never sleeps */
 	uint32_t timeout_ms; /* for the connection and the set-up; 0: 5,000 */
 	uint32_t flags;      /* none defined: zero */
 	char *why; /* (why_bytes) NULL, or where tr_open puts a sentence when it fails; its to write until it
