@@ -119,7 +119,10 @@ static int init_placement(struct daemon *daemon, char *why, size_t why_bytes)
 		return error;
 	}
 	placement_find_storage(&request, daemon->config.model);
-	return plan_make(&daemon->placement, &request, &daemon->topology, why, why_bytes);
+	error = plan_make(&daemon->placement, &request, &daemon->topology, why, why_bytes);
+	if (!error && *daemon->placement.warning)
+		log_event(LOG_LEVEL_WARNING, "placement", "%s", daemon->placement.warning);
+	return error;
 }
 
 static int init_memory(struct daemon *daemon, char *why, size_t why_bytes)

@@ -19,6 +19,7 @@ struct plan_request placement_request(const struct config *config)
 {
 	return (struct plan_request){
 	    .threads = (uint32_t)config->threads,
+	    .reserve_cores = (uint32_t)config->reserve_cores,
 	    .engine_cpu = (int)config->engine_cpu,
 	    .front_cpu = (int)config->front_cpu,
 	    .worker_cpus = config->worker_cpus.cpu,

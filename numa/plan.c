@@ -120,21 +120,38 @@ static uint32_t fast_cores(const struct planning *planning)
 	return n ? n : topology->n_cores;
 }
 
-static uint32_t choose_threads(const struct planning *planning)
+/* Cores that compute unless `threads` says how many: from 8 on less one for the front and one for CPU 0's
+ * duties, which may be a reserved one. 0: none is left. */
+static uint32_t cores_left(const struct planning *planning)
 {
 	const struct topology *topology = planning->topology;
-	uint32_t threads = fast_cores(planning);
-	uint32_t spared = 0;
+	uint32_t reserved = planning->request->reserve_cores, cores = fast_cores(planning);
+	uint32_t front = planning->many && planning->request->front != PLAN_FRONT_SHARED;
+	uint32_t zero = planning->many && plan_cpu(planning, 0) != NULL;
+	uint32_t others = front + (zero > reserved ? zero : reserved);
+	double quota = topology->quota_cpus;
 
-	if (planning->request->threads)
-		threads = planning->request->threads;
-	else if (planning->many)
-		spared = (planning->request->front != PLAN_FRONT_SHARED) + (plan_cpu(planning, 0) != NULL);
-	threads -= spared < threads ? spared : 0;
-	if (!planning->request->threads && topology->quota_cpus > 0 && topology->quota_cpus < threads)
-		threads = (uint32_t)topology->quota_cpus;
+	cores -= front + zero < cores ? front + zero : 0;
+	if (reserved && topology->n_cores < cores + others)
+		cores = topology->n_cores > others ? topology->n_cores - others : 0;
+	if (quota > 0 && quota < cores + reserved)
+		cores = quota > reserved ? (uint32_t)(quota - reserved) : 0;
+	return cores;
+}
+
+static uint32_t choose_threads(const struct planning *planning)
+{
+	const struct plan_request *request = planning->request;
+	uint32_t threads = request->threads ? request->threads : cores_left(planning);
+
 	if (threads > PLAN_THREADS_MAX)
 		threads = PLAN_THREADS_MAX;
+	if (!threads && request->reserve_cores)
+		snprintf(planning->plan->warning, sizeof(planning->plan->warning),
+			 "reserve_cores = %u leaves none of the %u cores that may be used; one thread "
+			 "computes all the "
+			 "same; lower reserve_cores",
+			 request->reserve_cores, planning->topology->n_cores);
 	return threads ? threads : 1;
 }
 
@@ -305,7 +322,8 @@ static void place_thread(struct planning *planning, uint32_t thread)
  * unless one of them alone would be driven to another node. */
 static bool front_comes_early(const struct planning *planning)
 {
-	bool kept = planning->many && plan_cpu(planning, 0);
+	uint32_t zero = planning->many && plan_cpu(planning, 0), reserved = planning->request->reserve_cores;
+	uint32_t kept = zero > reserved ? zero : reserved;
 	const struct topology_node *start = topology_find_node(planning->topology, planning->start_node);
 
 	return planning->plan->separate && planning->request->front_cpu < 0 &&

@@ -3,8 +3,8 @@
  * Rules: cores before SMT siblings, fast cores before slow ones; a node before the next, beginning with the
  * accelerator's, else with the one of most memory that has room for all threads; from PLAN_MANY_CORES cores
  * on, the front has a core of its own and that of CPU 0 is used last, because interrupts and other programs
- * like it; weights and KV where the threads are that read them, interleaved if those are on several nodes;
- * channels at the front's; readers near the drive.
+ * like it; reserved cores are those that would be used last; weights and KV where the threads are that read
+ * them, interleaved if those are on several nodes; channels at the front's; readers near the drive.
  *
  * Thread rule: a pure function. */
 #ifndef TOKENRING_NUMA_PLAN_H
@@ -20,6 +20,7 @@ enum plan_front { PLAN_FRONT_AUTO, PLAN_FRONT_OWN, PLAN_FRONT_SHARED };
 
 struct plan_request {
 	uint32_t threads;          /* that compute; 0: the planner's choice */
+	uint32_t reserve_cores;    /* that neither its threads nor the front's own use */
 	int engine_cpu, front_cpu; /* -1: the planner's choice */
 	const int *worker_cpus;    /* (n_worker_cpus) */
 	uint32_t n_worker_cpus;    /* 0: the planner's choice */
@@ -45,13 +46,14 @@ struct plan_memory {
 };
 
 struct plan {
-	uint32_t threads;           /* that compute, the engine's included */
-	int cpus[PLAN_THREADS_MAX]; /* (threads) of each, the engine's first; -1: not pinned */
-	bool separate;              /* the front has a thread of its own */
-	int front_cpu;              /* -1: not pinned */
-	int loader_node;            /* the loading thread runs on its CPUs; -1: on any */
-	int reader_node;            /* so do the readers of weights; -1 */
-	uint32_t n_nodes;           /* of the machine */
+	uint32_t threads;             /* that compute, the engine's included */
+	int cpus[PLAN_THREADS_MAX];   /* (threads) of each, the engine's first; -1: not pinned */
+	bool separate;                /* the front has a thread of its own */
+	int front_cpu;                /* -1: not pinned */
+	int loader_node;              /* the loading thread runs on its CPUs; -1: on any */
+	int reader_node;              /* so do the readers of weights; -1 */
+	char warning[PLAN_WHY_BYTES]; /* a wish that cannot be had, and what to do; empty: none */
+	uint32_t n_nodes;             /* of the machine */
 	uint32_t n_lines;
 	struct plan_thread
 	    line[PLAN_THREADS_MAX + 3]; /* (n_lines) computing threads, front, loader, readers */

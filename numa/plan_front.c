@@ -19,14 +19,30 @@ static bool core_computes(const struct planning *planning, int core)
 	return false;
 }
 
-/* One CPU more than front and threads need stays for the control thread and for clients. */
+/* One CPU more than front and threads need stays for the control thread and for clients; reserved ones will
+ * do. */
 static bool cpu_is_spare(const struct planning *planning)
 {
 	const struct topology *topology = planning->topology;
-	uint32_t threads = planning->plan->threads;
+	uint32_t reserved = planning->request->reserve_cores;
+	uint32_t others = planning->plan->threads + (reserved > 1 ? reserved : 1);
 
-	return topology->n_cpus > threads + 1 &&
-	       (topology->quota_cpus <= 0 || topology->quota_cpus > threads + 1);
+	return topology->n_cpus > others && (topology->quota_cpus <= 0 || topology->quota_cpus > others);
+}
+
+static uint32_t idle_cores(const struct planning *planning)
+{
+	const struct topology *topology = planning->topology;
+	uint32_t n = topology->n_cores;
+
+	for (uint32_t i = 0; i < topology->n_cpus; i++) {
+		bool counted = false;
+
+		for (uint32_t j = 0; j < i; j++)
+			counted |= topology->cpu[j].core == topology->cpu[i].core;
+		n -= !counted && core_computes(planning, topology->cpu[i].core);
+	}
+	return n;
 }
 
 /* Lower is better: an idle core before the sibling of a busy one, then not CPU 0's, a fast one, near the
@@ -45,11 +61,13 @@ static const struct topology_cpu *best_cpu(const struct planning *planning)
 {
 	const struct topology *topology = planning->topology;
 	const struct topology_cpu *best = NULL;
+	bool core_is_spare = idle_cores(planning) > planning->request->reserve_cores;
 
 	for (uint32_t i = 0; i < topology->n_cpus; i++) {
 		const struct topology_cpu *cpu = &topology->cpu[i];
 
 		if (!computes(planning->plan, cpu->id) &&
+		    (core_is_spare || core_computes(planning, cpu->core)) &&
 		    (!best || cost_of(planning, cpu) < cost_of(planning, best)))
 			best = cpu;
 	}

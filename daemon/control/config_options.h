@@ -32,6 +32,9 @@
 	  "threads that compute, the engine's own included; 0: one for each core that this process may "     \
 	  "use, "                                                                                            \
 	  "from 8 cores on less one for the front and one for CPU 0's duties")                               \
+	X(number, reserve_cores, "cores", 0, 256, "0", "", 0,                                                \
+	  "cores that are left to other programs: threads = 0 counts on so many less, and the front's own "  \
+	  "thread keeps away from them; from 8 cores on CPU 0's is among them")                              \
 	X(number, engine_cpu, "", -1, 8191, "-1", "", 0,                                                     \
 	  "CPU that the engine thread is pinned to; -1: chosen by the daemon")                               \
 	X(cpus, worker_cpus, "", 0, 256, "", "", 0,                                                          \

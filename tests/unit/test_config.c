@@ -154,6 +154,8 @@ static void strange_values_are_refused(void **state)
 	    {"backend", "gpu"},
 	    {"backend", "cpu|ref-int8"},
 	    {"isa", "AVX2"},
+	    {"reserve_cores", "-1"},
+	    {"reserve_cores", "257"},
 	    {"worker_cpus", "3-1"},
 	    {"worker_cpus", "1,1"},
 	    {"worker_cpus", "1,"},

@@ -242,6 +242,77 @@ static void the_front_avoids_cores_that_compute(void **state)
 	expect_said("front", plan.front_cpu, 0, "the idle half of a core");
 }
 
+/* What is left by the end of a plan: cores on which nothing of ours runs. */
+static uint32_t free_cores(void)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < topology.n_cpus; i++) {
+		bool free = topology.cpu[i].core == topology.cpu[i].id;
+
+		for (uint32_t j = 0; j < topology.n_cpus; j++)
+			for (uint32_t t = 0; t <= plan.threads; t++)
+				if (topology.cpu[j].core == topology.cpu[i].core &&
+				    topology.cpu[j].id == (t < plan.threads ? plan.cpus[t] : plan.front_cpu))
+					free = false;
+		n += free;
+	}
+	return n;
+}
+
+/* The default team is smaller by the cores that are reserved, and the front keeps away from them, too. */
+static void reserved_cores_stay_free(void **state)
+{
+	static const struct {
+		uint32_t cpus, smt, reserve, threads, free;
+		bool separate;
+	} cases[] = {
+	    {4, 0, 0, 4, 0, false},
+	    {4, 0, 1, 3, 1, false}, /* the one that is spare is reserved */
+	    {4, 0, 3, 1, 3, false},
+	    {8, 1, 1, 3, 1, true},   /* four cores: the front on the other half of one that computes */
+	    {16, 0, 0, 14, 1, true}, /* one is the front's and CPU 0's is free */
+	    {16, 0, 1, 14, 1, true}, /* which is the reserved one */
+	    {16, 0, 4, 11, 4, true},
+	    {32, 1, 4, 11, 4, true},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		use_made_up(cases[i].cpus, cases[i].smt);
+		config.reserve_cores = cases[i].reserve;
+		request = placement_request(&config);
+		assert_int_equal(make(), 0);
+		assert_int_equal(plan.threads, cases[i].threads);
+		assert_int_equal(plan.separate, cases[i].separate);
+		assert_int_equal(free_cores(), cases[i].free);
+		assert_string_equal(plan.warning, "");
+	}
+	use("laptop"); /* its slow cores are left anyway: the fast ones compute */
+	request.reserve_cores = 2;
+	assert_int_equal(make(), 0);
+	assert_int_equal(plan.threads, 4);
+}
+
+static void reserved_cores_and_other_limits(void **state)
+{
+	use_made_up(8, false);
+	request.reserve_cores = 2;
+	topology.quota_cpus = 4.5; /* of CPU time, which others share */
+	assert_int_equal(make(), 0);
+	assert_int_equal(plan.threads, 2);
+	request.threads = 7; /* who says how many wins */
+	assert_int_equal(make(), 0);
+	assert_int_equal(plan.threads, 7);
+	assert_string_equal(plan.warning, "");
+	use_made_up(4, false);
+	for (request.reserve_cores = 4; request.reserve_cores <= 256; request.reserve_cores *= 2) {
+		assert_int_equal(make(), 0);
+		assert_int_equal(plan.threads, 1);
+		assert_false(plan.separate);
+		assert_non_null(strstr(plan.warning, "leaves none of the 4 cores"));
+	}
+}
+
 static void options_win(void **state)
 {
 	use("two_sockets");
@@ -306,6 +377,8 @@ int main(void)
 	    TEST(a_laptop_computes_on_its_fast_cores),
 	    TEST(a_spare_cpu_goes_to_the_front),
 	    TEST(the_front_avoids_cores_that_compute),
+	    TEST(reserved_cores_stay_free),
+	    TEST(reserved_cores_and_other_limits),
 	    TEST(options_win),
 	    TEST(impossible_options_are_refused),
 	};
