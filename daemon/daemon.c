@@ -11,6 +11,7 @@
 #include "daemon/control/log.h"
 #include "daemon/daemon_internal.h"
 #include "daemon/engine/guard.h"
+#include "shm/resident.h"
 #include "shm/segment.h"
 
 uint64_t daemon_clock_ns(void)
@@ -94,7 +95,7 @@ static int init_link(struct daemon *daemon, char *why, size_t why_bytes)
 	int error = 0;
 
 	link->n_requests = n;
-	link->requests = calloc(n, sizeof(*link->requests));
+	link->requests = resident_calloc(n, sizeof(*link->requests));
 	if (!link->requests)
 		error = -ENOMEM;
 	if (!error)
@@ -164,7 +165,6 @@ static int init_front(struct daemon *daemon, char *why, size_t why_bytes)
 	struct front_config config = {
 	    .max_clients = (uint32_t)daemon->config.max_clients,
 	    .block_bytes = BLOCK_MEMORY_BYTES,
-	    .huge_pages = strcmp(daemon->config.huge_pages, "never") != 0,
 	    .spin_ns = (uint64_t)daemon->config.spin_us * 1000,
 	    .client_stall_ns = (uint64_t)daemon->config.client_stall_ms * 1000000,
 	    .shares = shares_of(&daemon->config),
@@ -280,6 +280,7 @@ static int start_load(struct daemon *daemon, char *why, size_t why_bytes)
 	    .memory = daemon->memory,
 	    .engine = daemon->engine,
 	    .loop = daemon->loop,
+	    .front = daemon->front,
 	    .clock = daemon_clock_ns,
 	    .channels_bytes = channels_bytes(daemon),
 	};

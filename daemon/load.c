@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "daemon/control/log.h"
+#include "daemon/engine/front.h"
 #include "daemon/engine/kv.h"
 #include "daemon/load_internal.h"
 
@@ -263,6 +264,7 @@ static int hand_over(struct load *load)
 		engine.max_prompt = smaller((uint64_t)config->max_prompt_tokens, model->limits.context);
 	for (size_t i = 0; i < n_ends && engine.n_eos < 32; i++)
 		engine.eos[engine.n_eos++] = ends[i];
+	front_settle(load->config.front);
 	error = engine_set_model(load->config.engine, &engine, load->why, sizeof(load->why));
 	loop_ring(load->config.loop);
 	return error;
@@ -276,9 +278,11 @@ static int map_and_copy(struct load *load)
 
 	if (!error)
 		error = choose_limits(load);
-	if (!error)
-		error = program_compile(model->backend, model->tape, &model->limits, &model->program,
-					load->why, sizeof(load->why));
+	if (error)
+		return error;
+	front_fill(load->config.front);
+	error = program_compile(model->backend, model->tape, &model->limits, &model->program, load->why,
+				sizeof(load->why));
 	if (error)
 		return error;
 	load->times.mapped_ns = load->config.clock();

@@ -23,6 +23,7 @@ struct load_config {
 	struct memory *memory;
 	struct engine *engine;
 	struct loop *loop;
+	struct front *front;
 	uint64_t (*clock)(void); /* CLOCK_MONOTONIC in ns */
 	uint64_t channels_bytes; /* what all channels and the queues may take, for the budget */
 };

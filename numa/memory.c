@@ -22,6 +22,8 @@ enum {
 	GUARD_BYTES = 4096,
 	PART_BYTES = 16 << 20, /* as many are worth a thread */
 	PARTS_MAX = 8,
+	PIECE_BYTES =
+	    4 << 20, /* at once: who maps memory meanwhile waits for the kernel to be done with it */
 };
 
 static const struct {
@@ -86,7 +88,11 @@ static void *populate_part(void *data)
 {
 	struct part *part = data;
 
-	part->error = madvise(part->base, part->bytes, MADV_POPULATE_WRITE) < 0 ? -errno : 0;
+	for (size_t at = 0, bytes; at < part->bytes && !part->error; at += bytes) {
+		bytes = part->bytes - at < PIECE_BYTES ? part->bytes - at : PIECE_BYTES;
+		if (madvise(part->base + at, bytes, MADV_POPULATE_WRITE) < 0)
+			part->error = -errno;
+	}
 	return NULL;
 }
 

@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "shm/resident.h"
+
 /* Valid at a run's first unit. */
 struct arena_run {
 	uint32_t length : 31, is_free : 1; /* in units */
@@ -74,7 +76,7 @@ int arena_init(struct arena *arena, uint64_t n_units)
 	if (n_units > INT32_MAX)
 		return -EINVAL;
 	*arena = (struct arena){.n_units = (uint32_t)n_units};
-	arena->runs = calloc(n_units + 1, sizeof *arena->runs);
+	arena->runs = resident_calloc(n_units + 1, sizeof *arena->runs);
 	if (!arena->runs)
 		return -ENOMEM;
 	/* Touched here, so that no later call meets a page fault. */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "shm/atomics.h"
+#include "shm/resident.h"
 
 struct queue {
 	uint8_t *elements; /* (mask + 1, element_bytes) */
@@ -21,7 +22,7 @@ struct queue {
 /* `slots` is a power of two. -ENOMEM. The queue's memory is the caller's until queue_free. */
 static inline int queue_init(struct queue *queue, uint32_t slots, uint32_t element_bytes)
 {
-	queue->elements = calloc(slots, element_bytes);
+	queue->elements = resident_calloc(slots, element_bytes);
 	if (!queue->elements)
 		return -ENOMEM;
 	queue->element_bytes = element_bytes;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "daemon/engine/engine_internal.h"
+#include "shm/resident.h"
 
 enum { PAUSED_LOOK_NS = 1000000 /* how often a paused request is looked after when nothing else runs */ };
 
@@ -15,8 +16,8 @@ int engine_create(struct engine **ret, const struct engine_config *config)
 	if (!engine)
 		return -ENOMEM;
 	engine->config = *config;
-	engine->jobs = calloc(n, sizeof(*engine->jobs));
-	engine->entries = calloc(n, sizeof(*engine->entries));
+	engine->jobs = resident_calloc(n, sizeof(*engine->jobs));
+	engine->entries = resident_calloc(n, sizeof(*engine->entries));
 	if (!engine->jobs || !engine->entries) {
 		engine_free(engine);
 		return -ENOMEM;

@@ -1,11 +1,17 @@
 #include "daemon/engine/front_internal.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
+
+#include "shm/resident.h"
+
+enum { FILL_BYTES = 1 << 20 /* at once */ };
 
 /* ---- lists ---- */
 
@@ -53,7 +59,7 @@ void requests_remove(struct front *front, struct request_list *list, uint32_t re
 
 static int list_allocate(struct channel_list *list, uint32_t n)
 {
-	list->items = calloc(n, sizeof(struct channel *));
+	list->items = resident_calloc(n, sizeof(struct channel *));
 	return list->items ? 0 : -ENOMEM;
 }
 
@@ -74,10 +80,10 @@ static int allocate_tables(struct front *front)
 	for (unsigned i = 0; i < sizeof lists / sizeof lists[0]; i++)
 		if (list_allocate(lists[i], clients) < 0)
 			return -ENOMEM;
-	front->parked.lookouts = calloc(clients, sizeof *front->parked.lookouts);
-	front->pending = calloc(requests, sizeof *front->pending);
-	front->held.items = calloc(requests, sizeof(uint32_t));
-	front->outbox.items = calloc(requests, sizeof(uint32_t));
+	front->parked.lookouts = resident_calloc(clients, sizeof *front->parked.lookouts);
+	front->pending = resident_calloc(requests, sizeof *front->pending);
+	front->held.items = resident_calloc(requests, sizeof(uint32_t));
+	front->outbox.items = resident_calloc(requests, sizeof(uint32_t));
 	if (!front->parked.lookouts || !front->pending || !front->held.items || !front->outbox.items)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < requests; i++) {
@@ -90,17 +96,47 @@ static int allocate_tables(struct front *front)
 	return queue_init(&front->messages, power_of_two(2 * clients), sizeof(struct front_message));
 }
 
-/* Touched at once: a page fault in a turn would be a system call by another name. */
+/* A page fault in a turn would be a system call by another name. Piece by piece, because who maps memory
+ * waits for the kernel to be done with one. What is in use already stays as it is. */
+static void *fill_blocks(void *data)
+{
+	struct front *front = data;
+	uint64_t bytes = front->config.block_bytes, piece;
+
+	pthread_setname_np(pthread_self(), "front-memory");
+	for (uint64_t at = 0; at < bytes; at += piece) {
+		piece = bytes - at < FILL_BYTES ? bytes - at : FILL_BYTES;
+		if (madvise(front->block_memory + at, piece, MADV_POPULATE_WRITE) < 0)
+			for (uint64_t i = 0; i < piece; i += 4096) /* before Linux 5.14 */
+				add_relaxed_u64((shared_u64 *)(front->block_memory + at + i), 0);
+	}
+	return NULL;
+}
+
 static int allocate_blocks(struct front *front)
 {
-	const struct numa_wish wish = {.transparent = front->config.huge_pages, .touch = true};
 	uint64_t bytes = front->config.block_bytes & ~(uint64_t)4095;
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (numa_map(&front->block_region, bytes, &wish) < 0)
+	if (memory == MAP_FAILED)
 		return -ENOMEM;
-	front->block_memory = (uint8_t *)front->block_region.base;
+	front->block_memory = memory;
 	front->config.block_bytes = bytes;
 	return arena_init(&front->blocks, bytes / BLOCK_UNIT_BYTES);
+}
+
+void front_fill(struct front *front)
+{
+	front->filling = !pthread_create(&front->filler, NULL, fill_blocks, front);
+	if (!front->filling)
+		fill_blocks(front);
+}
+
+void front_settle(struct front *front)
+{
+	if (front->filling)
+		pthread_join(front->filler, NULL);
+	front->filling = false;
 }
 
 static int open_descriptors(struct front *front)
@@ -177,7 +213,9 @@ void front_free(struct front *front)
 		close(front->epoll_fd);
 	if (front->wake_fd >= 0)
 		close(front->wake_fd);
-	numa_unmap(&front->block_region);
+	front_settle(front);
+	if (front->block_memory)
+		munmap(front->block_memory, front->config.block_bytes);
 	arena_destroy(&front->blocks);
 	tenants_destroy(&front->tenants);
 	queue_free(&front->messages);

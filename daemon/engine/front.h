@@ -30,7 +30,6 @@ struct front_shares {
 struct front_config {
 	uint32_t max_clients;     /* channels at once; sizes the tables */
 	uint64_t block_bytes;     /* private memory for the request blocks in flight, all channels together */
-	bool huge_pages;          /* that memory may be made of transparent huge pages */
 	uint64_t spin_ns;         /* front_idle polls this long after the last activity before it sleeps */
 	uint64_t client_stall_ns; /* a request whose tokens find no room this long is ended */
 	struct front_shares shares;
@@ -55,6 +54,11 @@ struct front_counts {
  * -EINVAL, or the error of epoll and eventfd, with a sentence in `why`. Any thread. */
 int front_create(struct front **ret, const struct front_config *config, struct engine_link *link, char *why,
 		 size_t why_bytes);
+
+/* Puts the pages of its memory in, on a thread of its own; waits for that. Both once at most and in this
+ * order, before READY; any thread, and front_free may do the waiting. */
+void front_fill(struct front *front);
+void front_settle(struct front *front);
 
 /* After the last turn, when the server is stopped. NULL is allowed. */
 void front_free(struct front *front);

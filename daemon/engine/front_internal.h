@@ -5,12 +5,12 @@
 #ifndef TOKENRING_DAEMON_ENGINE_FRONT_INTERNAL_H
 #define TOKENRING_DAEMON_ENGINE_FRONT_INTERNAL_H
 
+#include <pthread.h>
 #include <time.h>
 
 #include "daemon/engine/channel.h"
 #include "daemon/engine/front.h"
 #include "daemon/engine/tenants.h"
-#include "numa/memory.h"
 #include "shm/arena.h"
 
 enum {
@@ -105,8 +105,9 @@ struct front {
 	struct request_list held, outbox;
 	struct tenants tenants;
 	struct arena blocks;
-	uint8_t *block_memory; /* of block_region */
-	struct numa_region block_region;
+	uint8_t *block_memory;
+	pthread_t filler; /* touches it; whose it is to join: see front_settle */
+	bool filling;
 
 	uint64_t turn;
 	uint64_t now_ns; /* of this turn; 0: not read yet */

@@ -3,14 +3,16 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "shm/resident.h"
+
 int kv_pool_init(struct kv_pool *pool, uint32_t blocks)
 {
 	uint32_t *free_blocks, *references;
 
 	if (blocks < 2)
 		return -EINVAL;
-	free_blocks = calloc(blocks, sizeof(*free_blocks));
-	references = calloc(blocks, sizeof(*references));
+	free_blocks = resident_calloc(blocks, sizeof(*free_blocks));
+	references = resident_calloc(blocks, sizeof(*references));
 	if (!free_blocks || !references) {
 		free(free_blocks);
 		free(references);

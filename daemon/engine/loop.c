@@ -13,6 +13,7 @@
 #include "daemon/engine/front.h"
 #include "daemon/engine/guard.h"
 #include "kernels/contract.h"
+#include "shm/resident.h"
 
 enum {
 	ENGINE_SLEEP_NS = 100000000, /* at most: a lost ring costs this much */
@@ -136,6 +137,7 @@ static void *run_shared(void *data)
 	uint32_t mode = contract_enter();
 
 	is_shared_thread = true;
+	resident_stack();
 	guard_enter();
 	while (!front_drained(loop->front)) {
 		unsigned did;
@@ -156,6 +158,7 @@ static void *run_front(void *data)
 {
 	struct loop *loop = data;
 
+	resident_stack();
 	guard_enter();
 	while (!front_drained(loop->front))
 		if (!front_turn(loop->front))
@@ -172,6 +175,7 @@ static void *run_engine(void *data)
 	uint64_t last_work = now_ns();
 	uint32_t mode = contract_enter();
 
+	resident_stack();
 	guard_enter();
 	while (!front_drained(loop->front)) {
 		uint64_t now;

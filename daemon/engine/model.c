@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "daemon/engine/engine_internal.h"
+#include "shm/resident.h"
 
 static int check(const struct engine_model *model, char *why, size_t why_bytes)
 {
@@ -26,15 +27,16 @@ static int allocate_batch(struct engine *engine)
 {
 	const struct tape_limits *limits = &engine->model.limits;
 
-	engine->token = calloc(limits->rows, sizeof(uint32_t));
-	engine->position = calloc(limits->rows, sizeof(uint32_t));
-	engine->row_sequence = calloc(limits->rows, sizeof(uint32_t));
-	engine->output_row = calloc(limits->outputs, sizeof(uint32_t));
-	engine->output = calloc(limits->outputs, sizeof(*engine->output));
-	engine->batch_sequences = calloc(limits->sequences, sizeof(*engine->batch_sequences));
-	engine->batch_owner = calloc(limits->sequences, sizeof(struct sequence *));
+	engine->token = resident_calloc(limits->rows, sizeof(uint32_t));
+	engine->position = resident_calloc(limits->rows, sizeof(uint32_t));
+	engine->row_sequence = resident_calloc(limits->rows, sizeof(uint32_t));
+	engine->output_row = resident_calloc(limits->outputs, sizeof(uint32_t));
+	engine->output = resident_calloc(limits->outputs, sizeof(*engine->output));
+	engine->batch_sequences = resident_calloc(limits->sequences, sizeof(*engine->batch_sequences));
+	engine->batch_owner = resident_calloc(limits->sequences, sizeof(struct sequence *));
 	for (uint32_t g = 0; g < engine->model.tape->n_groups; g++) {
-		engine->table[g] = calloc((size_t)limits->sequences * engine->stride, sizeof(uint32_t));
+		engine->table[g] =
+		    resident_calloc((size_t)limits->sequences * engine->stride, sizeof(uint32_t));
 		if (!engine->table[g])
 			return -ENOMEM;
 	}
@@ -50,10 +52,12 @@ static int allocate_sequences(struct engine *engine)
 	uint32_t groups = engine->model.tape->n_groups, stride = engine->stride;
 	uint32_t width = engine->model.tape->width;
 
-	engine->sequences = calloc(limits->sequences, sizeof(*engine->sequences));
-	engine->sequence_tokens = calloc((size_t)limits->sequences * limits->context, sizeof(uint32_t));
-	engine->sequence_blocks = calloc((size_t)limits->sequences * groups * stride, sizeof(uint32_t));
-	engine->sequence_sums = calloc((size_t)limits->sequences * width + 1, sizeof(float));
+	engine->sequences = resident_calloc(limits->sequences, sizeof(*engine->sequences));
+	engine->sequence_tokens =
+	    resident_calloc((size_t)limits->sequences * limits->context, sizeof(uint32_t));
+	engine->sequence_blocks =
+	    resident_calloc((size_t)limits->sequences * groups * stride, sizeof(uint32_t));
+	engine->sequence_sums = resident_calloc((size_t)limits->sequences * width + 1, sizeof(float));
 	if (!engine->sequences || !engine->sequence_tokens || !engine->sequence_blocks ||
 	    !engine->sequence_sums)
 		return -ENOMEM;

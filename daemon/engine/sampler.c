@@ -7,17 +7,18 @@
 
 #include "daemon/engine/philox.h"
 #include "kernels/contract.h"
+#include "shm/resident.h"
 
 int sampler_init(struct sampler *sampler, uint32_t vocab, void (*poll)(void *), void *poll_data)
 {
 	struct sampler built = {.vocab = vocab, .ops = logits_pick(), .poll = poll, .poll_data = poll_data};
 
-	built.x = calloc(vocab, sizeof(*built.x));
-	built.weight = calloc(vocab, sizeof(*built.weight));
-	built.rank = calloc(vocab, sizeof(*built.rank));
-	built.seen = calloc(vocab, sizeof(*built.seen));
-	built.bucket_count = calloc(SAMPLER_BUCKETS, sizeof(*built.bucket_count));
-	built.bucket_mass = calloc(SAMPLER_BUCKETS, sizeof(*built.bucket_mass));
+	built.x = resident_calloc(vocab, sizeof(*built.x));
+	built.weight = resident_calloc(vocab, sizeof(*built.weight));
+	built.rank = resident_calloc(vocab, sizeof(*built.rank));
+	built.seen = resident_calloc(vocab, sizeof(*built.seen));
+	built.bucket_count = resident_calloc(SAMPLER_BUCKETS, sizeof(*built.bucket_count));
+	built.bucket_mass = resident_calloc(SAMPLER_BUCKETS, sizeof(*built.bucket_mass));
 	if (!built.bucket_count || !built.bucket_mass || !built.x || !built.weight || !built.rank ||
 	    !built.seen) {
 		sampler_free(&built);

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "shm/resident.h"
+
 enum { NONE = UINT32_MAX };
 
 int tenants_init(struct tenants *tenants, uint32_t n)
@@ -11,8 +13,8 @@ int tenants_init(struct tenants *tenants, uint32_t n)
 
 	while (buckets < n)
 		buckets *= 2;
-	tenants->items = calloc(n, sizeof *tenants->items);
-	tenants->buckets = calloc(buckets, sizeof *tenants->buckets);
+	tenants->items = resident_calloc(n, sizeof *tenants->items);
+	tenants->buckets = resident_calloc(buckets, sizeof *tenants->buckets);
 	if (!tenants->items || !tenants->buckets)
 		return -ENOMEM;
 	tenants->mask = buckets - 1;

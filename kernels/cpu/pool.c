@@ -10,6 +10,7 @@
 
 #include "kernels/contract.h"
 #include "shm/atomics.h"
+#include "shm/resident.h"
 
 enum {
 	IDLE_SPIN_NS = 80000, /* a wake-up costs 15 to 50 us on virtual machines */
@@ -137,6 +138,7 @@ static void *worker(void *data)
 	uint32_t generation = 1;
 
 	pthread_setname_np(pthread_self(), "worker"); /* else it has its creator's name in top and perf */
+	resident_stack();
 	contract_enter();
 	while ((generation = next_generation(pool, generation)) != 0) {
 		pool->job(pool->data, &seat->thread);
