@@ -165,6 +165,7 @@ static int init_front(struct daemon *daemon, char *why, size_t why_bytes)
 	struct front_config config = {
 	    .max_clients = (uint32_t)daemon->config.max_clients,
 	    .block_bytes = BLOCK_MEMORY_BYTES,
+	    .huge_pages = strcmp(daemon->config.huge_pages, "never") != 0,
 	    .spin_ns = (uint64_t)daemon->config.spin_us * 1000,
 	    .client_stall_ns = (uint64_t)daemon->config.client_stall_ms * 1000000,
 	    .shares = shares_of(&daemon->config),

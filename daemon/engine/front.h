@@ -30,6 +30,7 @@ struct front_shares {
 struct front_config {
 	uint32_t max_clients;     /* channels at once; sizes the tables */
 	uint64_t block_bytes;     /* private memory for the request blocks in flight, all channels together */
+	bool huge_pages;          /* that memory may be made of transparent huge pages */
 	uint64_t spin_ns;         /* front_idle polls this long after the last activity before it sleeps */
 	uint64_t client_stall_ns; /* a request whose tokens find no room this long is ended */
 	struct front_shares shares;
