@@ -10,7 +10,7 @@
 
 struct bench_options {
 	struct common common;
-	bool json, peer, peers;
+	bool json, peer, peers, poll;
 	uint64_t rounds, n, streams, threads, prompt, same_core_ns, rate;
 	const char *model, *peer_python, *peer_script;
 	struct option_list only;
@@ -71,6 +71,7 @@ void bench_fill_prompt(const struct bench *bench, uint32_t *tokens, size_t n, ui
 struct generation {
 	uint32_t n_prompt, n_new;
 	unsigned streams;
+	bool polls; /* the client never sleeps */
 	uint32_t salt;
 	/* results */
 	double first_s; /* from submit to the last stream's first token */

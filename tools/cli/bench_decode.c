@@ -22,6 +22,7 @@ static enum exit_code one_round(struct decode *d, unsigned round)
 	struct generation g = {.n_prompt = (uint32_t)o->prompt,
 			       .n_new = (uint32_t)o->n,
 			       .streams = (unsigned)o->streams,
+			       .polls = o->poll,
 			       .salt = round};
 	double bytes_s = floor_read(d->memory, d->bench.work.decode_bytes, d->bench.threads, 0.1);
 	if (bytes_s < 0)
@@ -128,6 +129,7 @@ static const struct option_row rows[] = {
     {"tokens", 'n', OPTION_NUMBER, FIELD(n), "N", 2, 65535, "of an answer"},
     {"prompt", 0, OPTION_NUMBER, FIELD(prompt), "N", 1, 1e6, "tokens of a prompt"},
     {"streams", 's', OPTION_NUMBER, FIELD(streams), "N", 1, BENCH_STREAMS_MAX, "requests at once"},
+    {"poll", 0, OPTION_FLAG, FIELD(poll), NULL, 0, 0, "the client polls and never sleeps"},
     {"threads", 0, OPTION_NUMBER, FIELD(threads), "N", 1, FLOOR_THREADS_MAX,
      "of the floor; else the daemon's"},
     {"model", 'm', OPTION_TEXT, FIELD(model), "FILE", 0, 0,

@@ -108,7 +108,9 @@ static enum exit_code collect(struct run *run)
 	while (run->ended < run->generation->streams) {
 		if (interrupt_count())
 			return complain("interrupted");
-		int n = patient_wait(&patience, run->bench->client, events, EVENTS, 100000000);
+		int n = run->generation->polls
+			    ? patient_poll(&patience, run->bench->client, events, EVENTS)
+			    : patient_wait(&patience, run->bench->client, events, EVENTS, 100000000);
 		if (n < 0 && n != -EINTR)
 			return complain_call(run->bench->client, "an answer breaks off", n);
 		uint64_t now = answer_now_ns();
