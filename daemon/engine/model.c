@@ -190,13 +190,24 @@ static bool shape(const struct engine *engine, uint32_t i, struct shape *ret)
 	return true;
 }
 
-/* Tokens 0; keys and values go to the null block. The first sequence wants a chosen logit, the others by
- * turns the best and all. */
-static void add_sequence(struct engine *engine, struct batch *batch, uint32_t rows, uint32_t keys)
+/* Blocks that nobody has yet, each sequence its own, because threads write to them at the same time. The null
+ * block where there are too few. */
+static void use_blocks(struct engine *engine, uint32_t s, uint32_t keys, uint32_t *next)
+{
+	for (uint32_t b = 0; b < kv_blocks_for(keys); b++, ++*next)
+		for (uint32_t g = 0; g < engine->model.tape->n_groups; g++)
+			engine->table[g][(size_t)s * engine->stride + b] =
+			    *next < engine->model.limits.blocks[g] ? *next : 0;
+}
+
+/* Tokens 0. The first sequence wants a chosen logit, the others by turns the best and all. */
+static void add_sequence(struct engine *engine, struct batch *batch, uint32_t rows, uint32_t keys,
+			 uint32_t *next_block)
 {
 	static const uint32_t chosen = 0;
 	uint32_t s = batch->sequences++;
 
+	use_blocks(engine, s, keys, next_block);
 	engine->batch_sequences[s] =
 	    (struct batch_sequence){.first_row = batch->rows, .rows = rows, .kv_len = keys};
 	for (uint32_t r = 0; r < rows; r++, batch->rows++) {
@@ -221,12 +232,13 @@ static struct batch batch_of(struct engine *engine, const struct shape *shape)
 	    .output_row = engine->output_row,
 	    .output = engine->output,
 	};
+	uint32_t next_block = 1; /* 0 is the null block */
 
 	for (uint32_t g = 0; g < engine->model.tape->n_groups; g++)
 		batch.table[g] = engine->table[g];
-	add_sequence(engine, &batch, shape->rows, shape->keys);
+	add_sequence(engine, &batch, shape->rows, shape->keys, &next_block);
 	for (uint32_t i = 0; i < shape->singles; i++)
-		add_sequence(engine, &batch, 1, 1);
+		add_sequence(engine, &batch, 1, 1, &next_block);
 	return batch;
 }
 
