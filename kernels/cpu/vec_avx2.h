@@ -296,7 +296,7 @@ static inline vi vi_opaque(vi x)
 	return x;
 }
 
-static inline void vec_prefetch(const void *address)
+static inline __attribute__((always_inline)) void vec_prefetch(const void *address)
 {
 	_mm_prefetch((const char *)address, _MM_HINT_T0);
 }
