@@ -1,8 +1,8 @@
 /* Decode and prefill of a synthetic model with the shapes of SmolLM2-135M, beside the floors of the same run.
  *
- *   bench_kernels [TYPE [THREADS [ISA [PART [WANT]]]]]      default Q4_1, 2, auto, all, best; the vocabulary
- * is Q8_0 and tied; PART: meet, decode, prefill, together; WANT: best (the id of the largest logit) or logits
- * (all)
+ *   bench_kernels [TYPE [THREADS [ISA [PART [WANT [KV]]]]]]      default Q4_1, 2, auto, all, best, F16; the
+ * vocabulary is Q8_0 and tied; PART: meet, decode, long (decode at 8,192), prefill, together; WANT: best (the
+ * id of the largest logit) or logits (all); KV: F16, BF16 or Q8_0
  */
 #include <math.h>
 #include <sched.h>
@@ -25,6 +25,7 @@ enum {
 	HIDDEN = 1536,
 	VOCAB = 49152,
 	CONTEXT = 2048,
+	LONG_CONTEXT = 8192,
 	PREFILL = 512,
 	STEPS = 60,
 	MEETINGS = 100000
@@ -168,7 +169,7 @@ static void build(struct bench *bench, enum weight_type type)
 {
 	struct tape_op op = {.kind = TAPE_EMBED};
 
-	bench->tape = (struct tape){.vocab = VOCAB, .context = CONTEXT, .width = WIDTH, .n_groups = 1};
+	bench->tape = (struct tape){.vocab = VOCAB, .context = LONG_CONTEXT, .width = WIDTH, .n_groups = 1};
 	bench->tape.groups[0] = (struct tape_group){
 	    .kind = KV_FULL, .layers = LAYERS, .kv_heads = KV_HEADS, .dk = HEAD, .dv = HEAD};
 	add_buffers(bench);
@@ -232,7 +233,7 @@ static struct batch_output wants[PREFILL];
 /* Rows at [position, position + rows) of one sequence; the last row is the output. */
 static void step(struct program *program, uint32_t position, uint32_t rows)
 {
-	static uint32_t token[PREFILL], at[PREFILL], sequence[PREFILL], table[CONTEXT / 32];
+	static uint32_t token[PREFILL], at[PREFILL], sequence[PREFILL], table[LONG_CONTEXT / 32];
 	struct batch_sequence seq = {.rows = rows, .kv_len = position + rows};
 	uint32_t output = rows - 1;
 	struct batch batch = {.rows = rows,
@@ -243,7 +244,7 @@ static void step(struct program *program, uint32_t position, uint32_t rows)
 			      .sequence = sequence,
 			      .seq = &seq,
 			      .table = {table},
-			      .table_stride = CONTEXT / 32,
+			      .table_stride = LONG_CONTEXT / 32,
 			      .output_row = &output,
 			      .output = wants};
 
@@ -251,10 +252,18 @@ static void step(struct program *program, uint32_t position, uint32_t rows)
 		token[i] = (position + i) * 7919 % VOCAB;
 		at[i] = position + i;
 	}
-	for (uint32_t i = 0; i < CONTEXT / 32; i++)
+	for (uint32_t i = 0; i < LONG_CONTEXT / 32; i++)
 		table[i] = i + 1;
 	if (program_step(program, &batch) != STEP_DONE)
 		exit(1);
+}
+
+/* Ordinary keys and values everywhere; a prompt of that length would take half a minute. */
+static void fill_context(struct program *program)
+{
+	step(program, 0, PREFILL);
+	for (uint32_t block = PREFILL / 32; block < LONG_CONTEXT / 32; block++)
+		program_copy_block(program, 0, 1 + block % (PREFILL / 32), 1 + block);
 }
 
 /* `n` sequences of the same length, one row each. */
@@ -388,14 +397,15 @@ int main(int argc, char **argv)
 	const char *name = argc > 1 ? argv[1] : "Q4_1", *isa = argc > 3 ? argv[3] : "auto";
 	const char *part = argc > 4 && strcmp(argv[4], "all") ? argv[4] : NULL;
 	bool best = argc < 6 || strcmp(argv[5], "logits");
-	uint32_t threads = argc > 2 ? (uint32_t)atoi(argv[2]) : 2;
+	bool is_long = part && !strcmp(part, "long");
+	uint32_t threads = argc > 2 ? (uint32_t)atoi(argv[2]) : 2, context = is_long ? LONG_CONTEXT : CONTEXT;
 	struct backend_config config = {.kind = "cpu", .isa = isa, .threads = threads};
 	struct tape_limits limits = {.rows = PREFILL,
 				     .sequences = 32,
 				     .outputs = 32,
-				     .context = CONTEXT,
-				     .blocks = {CONTEXT / 32 + 1},
-				     .kv_type = TYPE_F16};
+				     .context = context,
+				     .blocks = {context / 32 + 1},
+				     .kv_type = argc > 6 ? type_named(argv[6]) : TYPE_F16};
 	struct bench bench = {.random = 88172645463325252u};
 	struct backend *backend;
 	struct program *program;
@@ -420,6 +430,10 @@ int main(int argc, char **argv)
 		report_decode(program, 64, threads);
 		report_decode(program, PREFILL, threads);
 		report_decode(program, CONTEXT, threads);
+	}
+	if (is_long) {
+		fill_context(program);
+		report_decode(program, LONG_CONTEXT, threads);
 	}
 	if (!part || !strcmp(part, "prefill"))
 		report_prefill(program, threads, isa);
