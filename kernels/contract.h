@@ -324,8 +324,9 @@ static inline int contract_quantise(const float x[BLOCK_COLUMNS], int8_t q[BLOCK
 
 /* Up to 32 keys or values of a Q8 cache: the scale is amax / 127 as a half, q = rint(x * (1 / scale)), ties
  * to even, within -127 .. 127 (a subnormal scale is too coarse to be below amax / 127 by little); scale 0: q
- * = 0. What is read back is (float)q * (float)scale, which is exact. Returns 1, q = 0 and a scale that is NaN
- * if a value is not finite or amax / 127 no finite half, else 0. */
+ * = 0. Scores take a key as a quantised product takes a weight (contract_key_scores); a value's scale goes to
+ * its weight, fma(p * scale, (float)q, o). Returns 1, q = 0 and a scale that is NaN if a value is not finite
+ * or amax / 127 no finite half, else 0. */
 static inline int contract_quantise_kv(const float *x, uint32_t n, int8_t *q, uint16_t *ret_scale)
 {
 	const float magic = 12582912.0f;
@@ -378,12 +379,12 @@ struct contract_softmax {
 };
 
 /* One tile of 32 keys at absolute positions [32 t, 32 t + 32). score: scaled, softcapped; mask: 1 where the
- * query may see the key. v: (32, stride) values as f32; what a masked key points at is not used (selected
- * away: it may be a stale NaN). The caller skips tiles without an unmasked key. o: (dv). A segment begins
- * with m = -inf, l = 0, o = 0. */
+ * query may see the key. v: (32, stride) values as f32, those of a Q8 cache without their scales: (groups of
+ * 32 of d, 32), else NULL; what a masked key points at is not used (selected away: it may be a stale NaN).
+ * The caller skips tiles without an unmasked key. o: (dv). A segment begins with m = -inf, l = 0, o = 0. */
 static inline void contract_tile(const float score[CONTRACT_TILE], const uint8_t mask[CONTRACT_TILE],
-				 const float *v, uint32_t stride, uint32_t dv, struct contract_softmax *state,
-				 float *o)
+				 const float *v, const float *scale, uint32_t stride, uint32_t dv,
+				 struct contract_softmax *state, float *o)
 {
 	float p[CONTRACT_TILE], lane[CONTRACT_LANES], m = state->m;
 
@@ -399,8 +400,31 @@ static inline void contract_tile(const float score[CONTRACT_TILE], const uint8_t
 	for (uint32_t d = 0; d < dv; d++)
 		o[d] = o[d] * alpha;
 	for (uint32_t j = 0; j < CONTRACT_TILE; j++)
-		for (uint32_t d = 0; d < dv; d++)
-			o[d] = fmaf(p[j], mask[j] ? v[(size_t)j * stride + d] : 0.0f, o[d]);
+		for (uint32_t d = 0; d < dv; d++) {
+			float w = mask[j] && scale ? p[j] * scale[d / 32 * CONTRACT_TILE + j] : p[j];
+			o[d] = fmaf(w, mask[j] ? v[(size_t)j * stride + d] : 0.0f, o[d]);
+		}
+}
+
+/* Products of a query with a tile of keys of a Q8 cache. The query's d are quantised like activations, in
+ * groups of 32, the last one padded with zeros. k: (dk, 32) quants, scale: (groups, 32). */
+static inline void contract_key_scores(const float *query, const float *k, const float *scale, uint32_t dk,
+				       float acc[CONTRACT_TILE])
+{
+	memset(acc, 0, CONTRACT_TILE * sizeof *acc);
+	for (uint32_t g = 0; g < dk; g += BLOCK_COLUMNS) {
+		uint32_t n = dk - g < BLOCK_COLUMNS ? dk - g : BLOCK_COLUMNS;
+		float x[BLOCK_COLUMNS] = {0}, s;
+		int8_t q[BLOCK_COLUMNS];
+		memcpy(x, query + g, n * sizeof *x);
+		contract_quantise(x, q, &s);
+		for (uint32_t j = 0; j < CONTRACT_TILE; j++) {
+			int32_t dot = 0;
+			for (uint32_t i = 0; i < n; i++)
+				dot += q[i] * (int32_t)k[(size_t)(g + i) * CONTRACT_TILE + j];
+			acc[j] = contract_block(acc[j], scale[g + j], 0.0f, 0, s, dot, 0);
+		}
+	}
 }
 
 /* Merges a later segment (m, l, o) into the accumulator, which is a copy of the first. */

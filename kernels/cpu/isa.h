@@ -14,10 +14,11 @@
 #include "kernels/tape.h"
 
 enum {
-	PANEL_ROWS = 32, /* rows of a weight that lie side by side, two groups of 16 lanes */
-	TILE_ROWS = 8,   /* most activation rows a matmul kernel takes at once */
-	TILE_SIZES = 4,  /* kernels for 1, 2, 4 and 8 rows */
-	QUERY_ROWS = 8,  /* most query vectors an attention call takes */
+	PANEL_ROWS = 32,     /* rows of a weight that lie side by side, two groups of 16 lanes */
+	TILE_ROWS = 8,       /* most activation rows a matmul kernel takes at once */
+	TILE_SIZES = 4,      /* kernels for 1, 2, 4 and 8 rows */
+	QUERY_ROWS = 8,      /* most query vectors of an item of attention */
+	ATTEND_QUERIES = 32, /* most query vectors an attention call takes: its time is a poll's */
 };
 
 /* Layouts of 32 rows by 32 columns. An s is the group of 16 rows, a lane is a row of it.
@@ -56,8 +57,25 @@ enum { ACT_BLOCK_BYTES = 56 };
  * of k f32. */
 typedef void matmul_panel(const uint8_t *panel, uint32_t k, const void *x, float *y, size_t ldy);
 
-/* Keys of one kv head in a block are (dk, 32), its values (32, dv), elements of 2 bytes (F16, BF16) or 1
- * (Q8_0). Before those of Q8_0 lie their scales as f16: (groups of 32 of d, 32 tokens). */
+/* Keys of one kv head in a block are (dk, 32), its values (32, dv), F16 or BF16. Of Q8_0 the keys are (dk /
+ * 4, 32, 4) bytes biased by 128, what is missing at 4 of d arbitrary, the values (32, dv) signed bytes, and
+ * before either lie the scales as f16: (groups of 32 of d, 32 tokens). */
+static inline size_t kv_key_bytes(enum weight_type type, uint32_t dk)
+{
+	return kv_row_bytes(type, type == TYPE_Q8_0 ? (dk + 3) / 4 * 4 : dk) * TAPE_KV_BLOCK;
+}
+
+static inline size_t kv_value_bytes(enum weight_type type, uint32_t dv)
+{
+	return kv_row_bytes(type, dv) * TAPE_KV_BLOCK;
+}
+
+/* Element d of a key of Q8_0 behind the scales; slot: the token's place in the block. */
+static inline size_t kv_quad(uint32_t d, uint32_t slot)
+{
+	return (size_t)(d / 4 * TAPE_KV_BLOCK + slot) * 4 + d % 4;
+}
+
 static inline size_t kv_scales_bytes(enum weight_type type, uint32_t d)
 {
 	return type == TYPE_Q8_0 ? (size_t)(d + 31) / 32 * TAPE_KV_BLOCK * 2 : 0;
@@ -71,21 +89,25 @@ struct attention_source {
 	const uint32_t *table; /* block ids by position / 32 */
 	uint32_t dk, dv;
 	float scale, softcap; /* softcap 0: none */
-	struct attention_tile {
-		const uint8_t *k, *v; /* asked for after the last one of this call: prefetched */
-	} ahead;
+	size_t ahead;         /* of the block that is asked for after this call, from k and v: prefetched */
 };
 
-/* Keys and values of the tile that begins at `key`. */
-static inline struct attention_tile attention_tile(const struct attention_source *source, uint32_t key)
+/* 32 of a query's d, quantised like activations; missing ones are 0. */
+struct query_block {
+	int8_t q[32];
+	float s;
+	int32_t sum;
+};
+
+static inline uint32_t query_blocks(uint32_t dk)
 {
-	size_t block = source->table[key / TAPE_KV_BLOCK] * source->block_bytes;
-	return (struct attention_tile){source->k + block, source->v + block};
+	return (dk + 31) / 32;
 }
 
 /* One query vector, which sees the keys [first, end). */
 struct attention_query {
-	const float *q; /* (dk) */
+	const float *q;               /* (dk) */
+	const struct query_block *q8; /* (groups of 32 of dk): for Q8_0, instead of q */
 	uint32_t first, end;
 	float *o; /* (dv) out: sums weighted by exp(score - m); 64-byte aligned, dv rounded up to 16 */
 	float m, l;
@@ -122,18 +144,21 @@ struct cpu_isa {
 	/* n f32 to f16 or bf16 at dst[i * stride]. False: a value is not finite there. */
 	bool (*store_f16)(const float *x, uint32_t n, uint16_t *dst, size_t stride);
 	bool (*store_bf16)(const float *x, uint32_t n, uint16_t *dst, size_t stride);
-	/* n f32 to q[i * stride], the scale of x[32 g ...] to scale[32 g]. False: a value or a scale is not
-	 * finite. */
-	bool (*store_q8)(const float *x, uint32_t n, int8_t *q, size_t stride, uint16_t *scale);
+	/* One token's n keys of a head to q[kv_quad(i, 0)], or its values to q[i], the scale of x[32 g ...]
+	 * to scale[32 g]. False: a value or a scale is not finite. */
+	bool (*store_q8)(const float *x, uint32_t n, bool key, int8_t *q, uint16_t *scale);
+	void (*quantise_query)(const float *q, uint32_t dk, struct query_block *ret);
 	bool (*finite)(const float *x, uint32_t n);
 	/* Logits of the ids [id, id + n), n <= PANEL_ROWS, of each row at x[row * PANEL_ROWS]: ids that
 	 * follow those of earlier calls, so that of equal logits the lowest id stays. */
 	void (*best)(const float *x, uint32_t rows, uint32_t id, uint32_t n, struct best_logit *best);
 
-	/* Keys of the tiles [from, to), within one segment of 256; from a multiple of 32. A call whose `from`
-	 * begins the segment begins each query's m, l and o, later ones go on. */
-	void (*attend)(const struct attention_source *, struct attention_query *, uint32_t n, uint32_t from,
-		       uint32_t to);
+	/* Keys of the tiles [from, to), within one segment of 256; from a multiple of 32. `heads` kv heads of
+	 * one row's or more rows' queries, (heads, n) with heads * n <= ATTEND_QUERIES; query i of each head
+	 * sees the same keys. A call whose `from` begins the segment begins each query's m, l and o, later
+	 * ones go on. */
+	void (*attend)(const struct attention_source *, uint32_t heads, struct attention_query *, uint32_t n,
+		       uint32_t from, uint32_t to);
 	/* Merges a later segment's (m, l, o) into (M, L, O). */
 	void (*merge)(float *M, float *L, float *O, const struct attention_query *, uint32_t dv);
 	/* y = O / L */

@@ -237,7 +237,7 @@ PANEL_INLINE bool quantise_kv(const float *x, int8_t *q, uint16_t *ret_scale)
 	return finite;
 }
 
-static bool isa_store_q8(const float *x, uint32_t n, int8_t *dst, size_t stride, uint16_t *scale)
+static bool isa_store_q8(const float *x, uint32_t n, bool key, int8_t *dst, uint16_t *scale)
 {
 	int8_t q[BLOCK_COLUMNS];
 	bool finite = true;
@@ -248,10 +248,26 @@ static bool isa_store_q8(const float *x, uint32_t n, int8_t *dst, size_t stride,
 			finite &= quantise_kv(x + i, q, &scale[i]);
 		else
 			finite &= !contract_quantise_kv(x + i, count, q, &scale[i]);
-		for (uint32_t j = 0; j < count; j++)
-			dst[(i + j) * stride] = q[j];
+		for (uint32_t j = 0; j < count && key; j++)
+			dst[kv_quad(i + j, 0)] = (int8_t)(q[j] ^ -128);
+		for (uint32_t j = 0; j < count && !key; j++)
+			dst[i + j] = q[j];
 	}
 	return finite;
+}
+
+static void isa_quantise_query(const float *x, uint32_t dk, struct query_block *ret)
+{
+	for (; dk; ret++) {
+		float padded[BLOCK_COLUMNS] = {0};
+		uint32_t n = dk < BLOCK_COLUMNS ? dk : BLOCK_COLUMNS;
+		int32_t lo, hi;
+		memcpy(padded, x, n * sizeof *x);
+		quantise_block(padded, ret->q, &ret->s, &lo, &hi);
+		ret->sum = lo + hi;
+		x += n;
+		dk -= n;
+	}
 }
 
 static bool isa_finite(const float *x, uint32_t n)
@@ -330,30 +346,31 @@ static uint64_t isa_int8_peak(uint32_t rounds)
 	return (uint64_t)rounds * 10 * 64 + (word == 0xdeadbeef);
 }
 
-#define ISA_TABLE(isa_name, pace)         \
-	{                                 \
-	    .name = isa_name,             \
-	    .macs_per_us = pace,          \
-	    .query_rows = VEC_QUERY_ROWS, \
-	    .quantise = isa_quantise,     \
-	    .matmul = MATMUL_TABLE,       \
-	    .norm_rms = isa_norm_rms,     \
-	    .add = isa_add,               \
-	    .mul = isa_mul,               \
-	    .scale = isa_scale,           \
-	    .act = isa_act,               \
-	    .fma = isa_fma,               \
-	    .rope = isa_rope,             \
-	    .store_f16 = isa_store_f16,   \
-	    .store_bf16 = isa_store_bf16, \
-	    .store_q8 = isa_store_q8,     \
-	    .finite = isa_finite,         \
-	    .best = isa_best,             \
-	    .attend = isa_attend,         \
-	    .merge = isa_merge,           \
-	    .divide = isa_divide,         \
-	    .read = isa_read,             \
-	    .int8_peak = isa_int8_peak,   \
+#define ISA_TABLE(isa_name, pace)                 \
+	{                                         \
+	    .name = isa_name,                     \
+	    .macs_per_us = pace,                  \
+	    .query_rows = VEC_QUERY_ROWS,         \
+	    .quantise = isa_quantise,             \
+	    .matmul = MATMUL_TABLE,               \
+	    .norm_rms = isa_norm_rms,             \
+	    .add = isa_add,                       \
+	    .mul = isa_mul,                       \
+	    .scale = isa_scale,                   \
+	    .act = isa_act,                       \
+	    .fma = isa_fma,                       \
+	    .rope = isa_rope,                     \
+	    .store_f16 = isa_store_f16,           \
+	    .store_bf16 = isa_store_bf16,         \
+	    .store_q8 = isa_store_q8,             \
+	    .quantise_query = isa_quantise_query, \
+	    .finite = isa_finite,                 \
+	    .best = isa_best,                     \
+	    .attend = isa_attend,                 \
+	    .merge = isa_merge,                   \
+	    .divide = isa_divide,                 \
+	    .read = isa_read,                     \
+	    .int8_peak = isa_int8_peak,           \
 	}
 
 #endif

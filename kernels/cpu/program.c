@@ -100,9 +100,9 @@ static void shape_kv(struct cpu_program *program)
 		const struct tape_group *group = &program_tape(program)->groups[g];
 		struct cpu_kv *kv = &program->kv[g];
 		enum weight_type type = program->base.limits.kv_type;
-		kv->key_bytes = kv_row_bytes(type, group->dk) * TAPE_KV_BLOCK;
-		kv->head_bytes = kv->key_bytes + kv_row_bytes(type, group->dv) * TAPE_KV_BLOCK;
-		kv->block_bytes = group->kv_heads * kv->head_bytes;
+		kv->key_bytes = kv_key_bytes(type, group->dk);
+		kv->value_bytes = kv_value_bytes(type, group->dv);
+		kv->block_bytes = group->kv_heads * (kv->key_bytes + kv->value_bytes);
 		kv->layer_bytes = kv->block_bytes * program->base.limits.blocks[g];
 		kv->bytes = kv->layer_bytes * group->layers;
 	}
@@ -136,7 +136,7 @@ static void shape_buffers(struct cpu_program *program)
 /* The largest sizes that any operation needs of shared scratch. */
 struct needs {
 	size_t input_bytes, row_floats;
-	uint32_t dv, heads, kv_heads; /* of attention; kv_heads: the fewest */
+	uint32_t dk, dv, heads, kv_heads; /* of attention; kv_heads: the fewest */
 	uint32_t hidden, products, used;
 	uint32_t vocab;
 };
@@ -157,6 +157,7 @@ static void find_op_needs(const struct cpu_program *program, const struct tape_o
 	const struct tape_group *group = &program_tape(program)->groups[op->u.attn.group % TAPE_GROUPS_MAX];
 
 	if (op->kind == TAPE_ATTN) {
+		need_u32(&needs->dk, group->dk);
 		need_u32(&needs->dv, group->dv);
 		need_u32(&needs->heads, op->u.attn.heads);
 		if (!needs->kv_heads || group->kv_heads < needs->kv_heads)
@@ -248,8 +249,9 @@ static void place_private(struct cpu_program *program, const struct needs *needs
 		struct cpu_private *mine = &program->private[i];
 		mine->input = take(arena, needs->input_bytes);
 		mine->row = take(arena, needs->row_floats * sizeof(float));
+		mine->queries = take(arena, (needs->heads + QUERY_ROWS) * query_blocks(needs->dk) *
+						sizeof *mine->queries);
 		mine->attention = take(arena, 2 * (size_t)QUERY_ROWS * padded(needs->dv) * sizeof(float));
-		mine->queries = take(arena, needs->heads * sizeof *mine->queries);
 		mine->slots = take(arena, (size_t)program->base.limits.rows * needs->used * sizeof(uint32_t));
 		mine->products = take(arena, (size_t)CHUNK_ROWS * needs->products * sizeof(float));
 		mine->best = take(arena, program->base.limits.outputs * sizeof *mine->best);

@@ -54,11 +54,12 @@ struct cpu_buffer {
 	uint32_t column;
 };
 
-/* [layer][block][kv head][K (dk, 32), V (32, dv)], scales of Q8_0 before the K or V that they belong to: the
+/* [layer][block][K (kv heads, dk, 32), V (kv heads, 32, dv)], scales of Q8_0 before the head's K or V: the
  * order in which attention reads, as one stream */
 struct cpu_kv {
 	uint8_t *data;
-	size_t key_bytes, head_bytes, block_bytes, layer_bytes, bytes; /* key_bytes: K of a head */
+	size_t key_bytes, value_bytes; /* of a head in a block */
+	size_t block_bytes, layer_bytes, bytes;
 };
 
 struct cpu_program;
@@ -85,14 +86,15 @@ struct cpu_step {
 
 /* Memory of one thread. */
 struct cpu_private {
-	uint8_t *input;                  /* CHUNK_ROWS prepared rows of the widest input */
-	float *row;                      /* one row of the widest buffer */
-	float *attention;                /* QUERY_ROWS segments and totals of the largest dv */
-	struct attention_query *queries; /* (heads) */
-	uint32_t *slots;                 /* EXPERTS: (rows * used) */
-	float *products;                 /* EXPERTS: (2, CHUNK_ROWS, n) */
-	struct best_logit *best;         /* (outputs) of its columns, in the order of program->outputs */
-	uint32_t *chosen;                /* (panels of the vocabulary) a bit a row of the panel */
+	uint8_t *input;              /* CHUNK_ROWS prepared rows of the widest input */
+	float *row;                  /* one row of the widest buffer */
+	float *attention;            /* QUERY_ROWS segments and totals of the largest dv */
+	struct query_block *queries; /* (heads, groups of the largest dk): for Q8 caches */
+
+	uint32_t *slots;         /* EXPERTS: (rows * used) */
+	float *products;         /* EXPERTS: (2, CHUNK_ROWS, n) */
+	struct best_logit *best; /* (outputs) of its columns, in the order of program->outputs */
+	uint32_t *chosen;        /* (panels of the vocabulary) a bit a row of the panel */
 };
 
 struct cpu_program {
@@ -239,7 +241,9 @@ void multiply_panels(const struct cpu_program *, struct team_thread *, const str
 /* Prepares one row of a chunk of `rows` for multiply_panels; false: a value is not finite. */
 bool prepare_row(const struct cpu_program *, const struct cpu_weight *, const float *x, uint8_t *input,
 		 uint32_t row, uint32_t rows);
-/* KV of a group's layer. */
+/* KV of a group's layer; a head's keys and values in it. */
 uint8_t *kv_block(const struct cpu_program *, uint32_t group, uint32_t layer, uint32_t block);
+uint8_t *kv_keys(const struct cpu_program *, uint32_t group, uint8_t *block, uint32_t head);
+uint8_t *kv_values(const struct cpu_program *, uint32_t group, uint8_t *block, uint32_t head);
 
 #endif

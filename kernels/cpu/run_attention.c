@@ -23,22 +23,36 @@ uint8_t *kv_block(const struct cpu_program *program, uint32_t group, uint32_t la
 	return kv->data + layer * kv->layer_bytes + block * kv->block_bytes;
 }
 
+uint8_t *kv_keys(const struct cpu_program *program, uint32_t group, uint8_t *block, uint32_t head)
+{
+	return block + head * program->kv[group].key_bytes;
+}
+
+uint8_t *kv_values(const struct cpu_program *program, uint32_t group, uint8_t *block, uint32_t head)
+{
+	const struct cpu_kv *kv = &program->kv[group];
+	return block + program_tape(program)->groups[group].kv_heads * kv->key_bytes + head * kv->value_bytes;
+}
+
 static const uint32_t *block_table(const struct batch *batch, uint32_t group, uint32_t sequence)
 {
 	return batch->table[group] + (size_t)sequence * batch->table_stride;
 }
 
-/* One token's keys (at `slot`, 32 apart) or values (in row `slot`) of one head; false if one does not fit. */
+/* One token's keys or values of one head, in place `slot` of the block; false if one does not fit. */
 static bool store_row(const struct cpu_program *program, const float *x, uint32_t n, uint8_t *part,
-		      uint32_t slot, bool value)
+		      uint32_t slot, bool key)
 {
 	enum weight_type type = program->base.limits.kv_type;
-	size_t at = value ? (size_t)slot * n : slot, stride = value ? 1 : TAPE_KV_BLOCK;
+	size_t stride = key ? TAPE_KV_BLOCK : 1;
+	uint16_t *half = (uint16_t *)part;
 
-	if (type == TYPE_Q8_0)
-		return program->isa->store_q8(x, n, (int8_t *)part + kv_scales_bytes(type, n) + at, stride,
-					      (uint16_t *)part + slot);
-	uint16_t *half = (uint16_t *)part + at;
+	if (type == TYPE_Q8_0) {
+		int8_t *quants = (int8_t *)part + kv_scales_bytes(type, n);
+		return program->isa->store_q8(x, n, key, quants + (key ? kv_quad(0, slot) : (size_t)slot * n),
+					      half + slot);
+	}
+	half += key ? slot : (size_t)slot * n;
 	return type == TYPE_BF16 ? program->isa->store_bf16(x, n, half, stride)
 				 : program->isa->store_f16(x, n, half, stride);
 }
@@ -48,7 +62,6 @@ void run_kv_write(struct cpu_program *program, const struct cpu_step *step, stru
 	const struct batch *batch = program->batch;
 	const struct tape_op *op = step->op;
 	const struct tape_group *group = &program_tape(program)->groups[op->u.attn.group];
-	const struct cpu_kv *kv = &program->kv[op->u.attn.group];
 	uint32_t heads = group->kv_heads, dk = group->dk, dv = group->dv, first, end;
 
 	own_items(program->split, batch->rows, heads, self, &first, &end);
@@ -56,14 +69,13 @@ void run_kv_write(struct cpu_program *program, const struct cpu_step *step, stru
 		uint32_t row = i / heads, head = i % heads, position = batch->position[row];
 		const uint32_t *table = block_table(batch, op->u.attn.group, batch->sequence[row]);
 		uint32_t slot = position % TAPE_KV_BLOCK;
-		uint8_t *k =
-		    kv_block(program, op->u.attn.group, op->u.attn.layer, table[position / TAPE_KV_BLOCK]) +
-		    head * kv->head_bytes;
+		uint8_t *block =
+		    kv_block(program, op->u.attn.group, op->u.attn.layer, table[position / TAPE_KV_BLOCK]);
 
-		bool fits = store_row(program, buffer_row(program, op->in[0], row) + (size_t)head * dk, dk, k,
-				      slot, false);
+		bool fits = store_row(program, buffer_row(program, op->in[0], row) + (size_t)head * dk, dk,
+				      kv_keys(program, op->u.attn.group, block, head), slot, true);
 		fits &= store_row(program, buffer_row(program, op->in[1], row) + (size_t)head * dv, dv,
-				  k + kv->key_bytes, slot, true);
+				  kv_values(program, op->u.attn.group, block, head), slot, false);
 		if (!fits)
 			store_fault(program, row);
 		pool_work(self, 4 * (dk + dv));
@@ -82,15 +94,13 @@ struct attention {
 static struct attention_source source_of(const struct attention *a, uint32_t sequence, uint32_t kv_head)
 {
 	const struct cpu_program *program = a->program;
-	const struct cpu_kv *kv = &program->kv[a->op->u.attn.group];
-	const uint8_t *k =
-	    kv_block(program, a->op->u.attn.group, a->op->u.attn.layer, 0) + kv_head * kv->head_bytes;
+	uint8_t *block = kv_block(program, a->op->u.attn.group, a->op->u.attn.layer, 0);
 
 	return (struct attention_source){
 	    .type = program->base.limits.kv_type,
-	    .k = k,
-	    .v = k + kv->key_bytes,
-	    .block_bytes = kv->block_bytes,
+	    .k = kv_keys(program, a->op->u.attn.group, block, kv_head),
+	    .v = kv_values(program, a->op->u.attn.group, block, kv_head),
+	    .block_bytes = program->kv[a->op->u.attn.group].block_bytes,
 	    .table = block_table(program->batch, a->op->u.attn.group, sequence),
 	    .dk = a->group->dk,
 	    .dv = a->group->dv,
@@ -99,23 +109,43 @@ static struct attention_source source_of(const struct attention *a, uint32_t seq
 	};
 }
 
-static uint32_t first_key(const struct attention *a, uint32_t row)
-{
-	uint32_t position = a->program->batch->position[row], window = a->group->window;
-	return window && position >= window ? position - window + 1 : 0;
-}
-
 static float *query_vector(const struct attention *a, uint16_t buffer, uint32_t row, uint32_t kv_head,
 			   uint32_t i, uint32_t width)
 {
 	return buffer_row(a->program, buffer, row) + (size_t)(kv_head * a->heads_per_kv + i) * width;
 }
 
+/* Makes the quants of a query that a Q8 cache is multiplied with. */
+static void quantise_query(const struct attention *a, uint32_t row, uint32_t kv_head, uint32_t i,
+			   uint32_t place)
+{
+	struct query_block *to =
+	    a->program->private[a->self->index].queries + (size_t)place * query_blocks(a->group->dk);
+
+	if (a->program->base.limits.kv_type == TYPE_Q8_0)
+		a->program->isa->quantise_query(query_vector(a, a->op->in[0], row, kv_head, i, a->group->dk),
+						a->group->dk, to);
+}
+
+/* What is added to k and v for the block of a key. */
+static size_t block_of(const struct attention_source *source, uint32_t key)
+{
+	return source->table[key / TAPE_KV_BLOCK] * source->block_bytes;
+}
+
+static uint32_t first_key(const struct attention *a, uint32_t row)
+{
+	uint32_t position = a->program->batch->position[row], window = a->group->window;
+	return window && position >= window ? position - window + 1 : 0;
+}
+
+/* `place`: of its quants among this thread's. */
 static struct attention_query query_of(const struct attention *a, uint32_t row, uint32_t kv_head, uint32_t i,
-				       float *o)
+				       float *o, uint32_t place)
 {
 	return (struct attention_query){
 	    .q = query_vector(a, a->op->in[0], row, kv_head, i, a->group->dk),
+	    .q8 = a->program->private[a->self->index].queries + (size_t)place * query_blocks(a->group->dk),
 	    .first = first_key(a, row),
 	    .end = a->program->batch->position[row] + 1,
 	    .o = o,
@@ -171,8 +201,8 @@ static void attend_segments(const struct attention *a, struct attention_source *
 	}
 	for (uint32_t s = first / TAPE_KV_SEGMENT * TAPE_KV_SEGMENT; s < end; s += TAPE_KV_SEGMENT) {
 		uint32_t count = in_segment(all, n, s, seen, place), next = s + TAPE_KV_SEGMENT;
-		source->ahead = attention_tile(source, next < end ? next : s);
-		a->program->isa->attend(source, seen, count, s, s + TAPE_KV_SEGMENT);
+		source->ahead = block_of(source, next < end ? next : s);
+		a->program->isa->attend(source, 1, seen, count, s, s + TAPE_KV_SEGMENT);
 		for (uint32_t i = 0; i < count; i++)
 			add_segment(a, totals, place[i], &seen[i]);
 		pool_work(a->self, (uint64_t)count * (end - s < TAPE_KV_SEGMENT ? end - s : TAPE_KV_SEGMENT) *
@@ -188,9 +218,12 @@ static void attend_some(const struct attention *a, uint32_t row, uint32_t kv_hea
 	struct totals totals = {.o = memory + (size_t)QUERY_ROWS * a->padded_dv};
 	struct attention_query query[QUERY_ROWS];
 
-	for (uint32_t i = from; i < to; i++)
-		query[i - from] = query_of(a, row + i / a->heads_per_kv, kv_head, i % a->heads_per_kv,
-					   memory + (size_t)(i - from) * a->padded_dv);
+	for (uint32_t i = from; i < to; i++) {
+		uint32_t at = row + i / a->heads_per_kv, head = i % a->heads_per_kv;
+		quantise_query(a, at, kv_head, head, i - from);
+		query[i - from] =
+		    query_of(a, at, kv_head, head, memory + (size_t)(i - from) * a->padded_dv, i - from);
+	}
 	attend_segments(a, &source, query, to - from, &totals);
 	for (uint32_t i = from; i < to; i++)
 		a->program->isa->divide(totals.o + (size_t)(i - from) * a->padded_dv, totals.l[i - from],
@@ -237,46 +270,63 @@ static float *partial_of(const struct attention *a, uint32_t row, uint32_t head,
 	return program->partial + at * (a->padded_dv + CACHE_LINE_FLOATS);
 }
 
-/* One tile of 32 keys for all query heads of a kv head; the one at next_at of next_head comes after it. */
-static void attend_part_tile(const struct attention *a, uint32_t row, uint32_t kv_head, uint32_t at,
-			     uint32_t next_head, uint32_t next_at)
-{
-	struct attention_source source = source_of(a, a->program->batch->sequence[row], kv_head);
-	struct attention_source next = source_of(a, a->program->batch->sequence[row], next_head);
-	struct attention_query *query =
-	    a->program->private[a->self->index].queries + (size_t)kv_head * a->heads_per_kv;
+/* Up to ATTEND_QUERIES of one row's queries over one segment. */
+struct part {
+	uint32_t row, segment, next; /* next: the segment after it */
+	uint32_t heads, n;           /* kv heads, queries of each */
+	struct attention_source source[ATTEND_QUERIES];
+	struct attention_query query[ATTEND_QUERIES];
+};
 
-	source.ahead = attention_tile(&next, next_at);
-	for (uint32_t i = 0, n; i < a->heads_per_kv; i += n) {
-		n = a->heads_per_kv - i < QUERY_ROWS ? a->heads_per_kv - i : QUERY_ROWS;
-		a->program->isa->attend(&source, query + i, n, at, at + TAPE_KV_BLOCK);
+/* Queries [from, from + n) of a kv head. */
+static void add_to_part(const struct attention *a, struct part *part, uint32_t kv_head, uint32_t from)
+{
+	struct attention_query *query = part->query + part->heads * part->n;
+
+	for (uint32_t i = 0; i < part->n; i++) {
+		uint32_t head = kv_head * a->heads_per_kv + from + i;
+		query[i] = query_of(a, part->row, kv_head, from + i,
+				    partial_of(a, part->row, head, part->segment), head);
 	}
+	part->source[part->heads++] = source_of(a, a->program->batch->sequence[part->row], kv_head);
 }
 
-/* One segment for kv heads first, first + step, ...: tile by tile, because a tile's heads lie one after the
- * other in memory. */
-static void attend_part(const struct attention *a, uint32_t row, uint32_t segment, uint32_t first,
-			uint32_t step)
+static void finish_part(const struct attention *a, struct part *part)
 {
-	struct attention_query *queries = a->program->private[a->self->index].queries;
-	uint32_t end = a->program->batch->position[row] + 1, heads = a->group->kv_heads;
+	uint32_t end = a->program->batch->position[part->row] + 1, left = end - part->segment;
 
-	for (uint32_t h = first; h < heads; h += step)
-		for (uint32_t i = h * a->heads_per_kv; i < (h + 1) * a->heads_per_kv; i++)
-			queries[i] = query_of(a, row, h, i % a->heads_per_kv, partial_of(a, row, i, segment));
-	for (uint32_t at = segment; at < segment + TAPE_KV_SEGMENT && at < end; at += TAPE_KV_BLOCK)
-		for (uint32_t h = first; h < heads; h += step) {
-			bool last = h + step >= heads;
-			uint32_t next_at = last && at + TAPE_KV_BLOCK < end ? at + TAPE_KV_BLOCK : at;
-			attend_part_tile(a, row, h, at, last ? first : h + step, next_at);
-			pool_work(a->self,
-				  (uint64_t)a->heads_per_kv * TAPE_KV_BLOCK * (a->group->dk + a->group->dv));
+	part->source->ahead = block_of(part->source, part->next < end ? part->next : part->segment);
+	a->program->isa->attend(part->source, part->heads, part->query, part->n, part->segment,
+				part->segment + TAPE_KV_SEGMENT);
+	for (uint32_t i = 0; i < part->heads * part->n; i++) {
+		part->query[i].o[a->padded_dv] = part->query[i].m;
+		part->query[i].o[a->padded_dv + 1] = part->query[i].l;
+	}
+	pool_work(a->self, (uint64_t)part->heads * part->n *
+			       (left < TAPE_KV_SEGMENT ? left : TAPE_KV_SEGMENT) *
+			       (a->group->dk + a->group->dv));
+	part->heads = 0;
+}
+
+/* One segment for kv heads first, first + step, ...; as many at once as a call takes. */
+static void attend_part(const struct attention *a, uint32_t row, uint32_t segment, uint32_t next,
+			uint32_t first, uint32_t step)
+{
+	struct part part; /* large: what is not used is not cleared */
+
+	part.row = row;
+	part.segment = segment;
+	part.next = next;
+	part.heads = 0;
+	for (uint32_t from = 0; from < a->heads_per_kv; from += part.n) {
+		uint32_t left = a->heads_per_kv - from;
+		part.n = left < ATTEND_QUERIES ? left : ATTEND_QUERIES;
+		for (uint32_t h = first; h < a->group->kv_heads; h += step) {
+			add_to_part(a, &part, h, from);
+			if (h + step >= a->group->kv_heads || (part.heads + 1) * part.n > ATTEND_QUERIES)
+				finish_part(a, &part);
 		}
-	for (uint32_t h = first; h < heads; h += step)
-		for (uint32_t i = h * a->heads_per_kv; i < (h + 1) * a->heads_per_kv; i++) {
-			queries[i].o[a->padded_dv] = queries[i].m;
-			queries[i].o[a->padded_dv + 1] = queries[i].l;
-		}
+	}
 }
 
 static void merge_parts(const struct attention *a, uint32_t row, uint32_t head)
@@ -301,13 +351,16 @@ static void attend_row_split(const struct attention *a, uint32_t row, uint32_t *
 	uint32_t last = a->program->batch->position[row], threads = a->self->threads;
 	bool whole = (last - first) / TAPE_KV_SEGMENT >= WHOLE_SEGMENTS * threads;
 
+	for (uint32_t i = 0; i < a->op->u.attn.heads; i++)
+		quantise_query(a, row, i / a->heads_per_kv, i % a->heads_per_kv, i);
 	for (uint32_t s = first; s <= last; s += TAPE_KV_SEGMENT, ++*segments) {
 		/* This thread's heads h: (segments * kv_heads + h) mod threads is its index. */
 		uint32_t dealt = *segments % threads * (a->group->kv_heads % threads) % threads;
 		if (!whole)
-			attend_part(a, row, s, (a->self->index + threads - dealt) % threads, threads);
+			attend_part(a, row, s, s + TAPE_KV_SEGMENT,
+				    (a->self->index + threads - dealt) % threads, threads);
 		else if (*segments % threads == a->self->index)
-			attend_part(a, row, s, 0, 1);
+			attend_part(a, row, s, s + threads * TAPE_KV_SEGMENT, 0, 1);
 	}
 }
 

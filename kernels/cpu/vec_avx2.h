@@ -119,6 +119,11 @@ static inline vf vf_fma(vf a, vf b, vf c)
 	return VF(_mm256_fmadd_ps(a.a, b.a, c.a), _mm256_fmadd_ps(a.b, b.b, c.b));
 }
 
+static inline vf vf_fma_from(const float *a, vf b, vf c)
+{
+	return vf_fma(vf_set1(*a), b, c);
+}
+
 static inline vf vf_max(vf a, vf b)
 {
 	return VF(_mm256_max_ps(a.a, b.a), _mm256_max_ps(a.b, b.b));

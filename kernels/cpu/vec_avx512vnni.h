@@ -96,6 +96,14 @@ static inline vf vf_fma(vf a, vf b, vf c)
 	return _mm512_fmadd_ps(a, b, c);
 }
 
+/* Spelt out, because compilers load the number once for all that use it: as an instruction of its own, which
+ * Zen 4 runs where it runs FMA (attention with 3 queries a key: 152 ns instead of 108). */
+static inline vf vf_fma_from(const float *a, vf b, vf c)
+{
+	__asm__("vfmadd231ps %1%{1to16%}, %2, %0" : "+v"(c) : "m"(*a), "v"(b));
+	return c;
+}
+
 static inline vf vf_max(vf a, vf b)
 {
 	return _mm512_max_ps(a, b);

@@ -127,6 +127,12 @@ static inline vf vf_fma(vf a, vf b, vf c)
 	return c;
 }
 
+/* *a * b + c: for a number that is used once or twice. */
+static inline vf vf_fma_from(const float *a, vf b, vf c)
+{
+	return vf_fma(vf_set1(*a), b, c);
+}
+
 /* The larger; b if one is NaN. */
 static inline vf vf_max(vf a, vf b)
 {

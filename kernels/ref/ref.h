@@ -39,10 +39,22 @@ struct ref_rows {
 };
 
 /* (layers, blocks, kv_heads, dk, 32) and (layers, blocks, kv_heads, 32, dv), as f32 whatever the cache's
- * type: what is written is rounded as that type is, so that it need not be widened at each read. */
+ * type: what is written is rounded as that type is, so that it need not be widened at each read. Q8: quants;
+ * the scales are (layers, blocks, kv_heads, groups of 32 of d, 32), with which the head's k or v begins. */
 struct ref_cache {
 	float *k, *v;
 };
+
+/* Floats that one head's keys or values of `d` take in a block, and those of them that are scales. */
+static inline size_t ref_scales(enum weight_type type, uint32_t d)
+{
+	return type == TYPE_Q8_0 ? (size_t)(d + 31) / 32 * TAPE_KV_BLOCK : 0;
+}
+
+static inline size_t ref_head(enum weight_type type, uint32_t d)
+{
+	return ref_scales(type, d) + (size_t)d * TAPE_KV_BLOCK;
+}
 
 struct ref_backend;
 

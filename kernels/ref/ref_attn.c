@@ -3,15 +3,16 @@
 struct head {
 	const struct tape_group *group;
 	const struct tape_op *op;
-	const float *k, *v; /* the layer's cache: (blocks, kv_heads, dk, 32), (blocks, kv_heads, 32, dv) */
+	const float *k, *v; /* the layer's cache: (blocks, kv_heads), each a ref_head */
+	enum weight_type type;
 	const uint32_t *table;
 	uint32_t kv_head, position, first; /* keys [first, position] are seen */
 };
 
 static size_t layer_floats(const struct ref_program *program, uint16_t group, uint32_t d)
 {
-	return (size_t)program->base.limits.blocks[group] * program->base.tape->groups[group].kv_heads * d *
-	       TAPE_KV_BLOCK;
+	return (size_t)program->base.limits.blocks[group] * program->base.tape->groups[group].kv_heads *
+	       ref_head(program->base.limits.kv_type, d);
 }
 
 /* The value as an F32, F16 or BF16 cache keeps it; false if it does not fit. */
@@ -26,32 +27,34 @@ static bool store(enum weight_type type, float value, float *ret)
 	return float_finite(*ret);
 }
 
-/* Up to 32 values of one head to to[0], to[stride], ... as a Q8 cache keeps them. */
-static bool store_group(const float *x, uint32_t n, float *to, size_t stride)
+/* One head's keys (at to[slot], 32 apart) or values (in row `slot`) of a token as a Q8 cache keeps them. */
+static bool store_quants(const float *x, uint32_t n, float *to, uint32_t slot, bool value)
 {
-	int8_t q[BLOCK_COLUMNS];
-	uint16_t scale;
-	int fault = contract_quantise_kv(x, n, q, &scale);
+	float *quants = to + ref_scales(TYPE_Q8_0, n);
+	bool fits = true;
 
-	for (uint32_t i = 0; i < n; i++)
-		to[i * stride] = (float)q[i] * f16_to_f32(scale);
-	return !fault;
+	for (uint32_t g = 0; g < n; g += BLOCK_COLUMNS) {
+		uint32_t count = n - g < BLOCK_COLUMNS ? n - g : BLOCK_COLUMNS;
+		int8_t q[BLOCK_COLUMNS];
+		uint16_t scale;
+		fits = !contract_quantise_kv(x + g, count, q, &scale) && fits;
+		to[g + slot] = f16_to_f32(scale);
+		for (uint32_t i = g; i < g + count; i++)
+			quants[value ? slot * n + i : i * TAPE_KV_BLOCK + slot] = q[i - g];
+	}
+	return fits;
 }
 
-/* One head's keys or values of a token; false if one does not fit. */
-static bool store_head(enum weight_type type, const float *x, uint32_t n, float *to, size_t stride)
+/* False if a value does not fit. */
+static bool store_head(enum weight_type type, const float *x, uint32_t n, float *to, uint32_t slot,
+		       bool value)
 {
 	bool fits = true;
 
-	if (type != TYPE_Q8_0) {
-		for (uint32_t i = 0; i < n; i++)
-			fits = store(type, x[i], &to[i * stride]) && fits;
-		return fits;
-	}
-	for (uint32_t i = 0; i < n; i += BLOCK_COLUMNS)
-		fits = store_group(x + i, n - i < BLOCK_COLUMNS ? n - i : BLOCK_COLUMNS, to + i * stride,
-				   stride) &&
-		       fits;
+	if (type == TYPE_Q8_0)
+		return store_quants(x, n, to, slot, value);
+	for (uint32_t i = 0; i < n; i++)
+		fits = store(type, x[i], &to[value ? slot * n + i : i * TAPE_KV_BLOCK + slot]) && fits;
 	return fits;
 }
 
@@ -60,21 +63,20 @@ static void write_row(struct ref_program *program, const struct tape_op *op, con
 {
 	const struct tape_group *group = &program->base.tape->groups[op->u.attn.group];
 	struct ref_cache *cache = &program->cache[op->u.attn.group];
-	size_t at = (size_t)block * group->kv_heads;
-	float *to_k = cache->k + op->u.attn.layer * layer_floats(program, op->u.attn.group, group->dk) +
-		      at * group->dk * TAPE_KV_BLOCK;
-	float *to_v = cache->v + op->u.attn.layer * layer_floats(program, op->u.attn.group, group->dv) +
-		      at * group->dv * TAPE_KV_BLOCK;
 	enum weight_type type = program->base.limits.kv_type;
+	size_t k_floats = ref_head(type, group->dk), v_floats = ref_head(type, group->dv);
+	size_t at = (size_t)block * group->kv_heads;
+	float *to_k =
+	    cache->k + op->u.attn.layer * layer_floats(program, op->u.attn.group, group->dk) + at * k_floats;
+	float *to_v =
+	    cache->v + op->u.attn.layer * layer_floats(program, op->u.attn.group, group->dv) + at * v_floats;
 	bool fits = true;
 
 	for (uint32_t h = 0; h < group->kv_heads; h++) {
-		fits = store_head(type, k + h * group->dk, group->dk,
-				  to_k + (size_t)h * group->dk * TAPE_KV_BLOCK + slot, TAPE_KV_BLOCK) &&
-		       fits;
-		fits = store_head(type, v + h * group->dv, group->dv,
-				  to_v + ((size_t)h * TAPE_KV_BLOCK + slot) * group->dv, 1) &&
-		       fits;
+		fits =
+		    store_head(type, k + h * group->dk, group->dk, to_k + h * k_floats, slot, false) && fits;
+		fits =
+		    store_head(type, v + h * group->dv, group->dv, to_v + h * v_floats, slot, true) && fits;
 	}
 	if (!fits)
 		*bad = 1;
@@ -99,12 +101,15 @@ void ref_kv_write(struct ref_program *program, const struct batch *batch, const 
 	}
 }
 
-/* Scores of one tile: a chain of fma over d ascending, times scale, softcapped. k: (dk, 32) */
+/* Scores of one tile: a chain of fma over d ascending, times scale, softcapped. k: a ref_head, (dk, 32) */
 static void score_tile(const struct head *head, const float *q, const float *k, float score[CONTRACT_TILE])
 {
 	float acc[CONTRACT_TILE] = {0}, softcap = head->op->u.attn.softcap;
+	uint32_t dk = head->group->dk;
 
-	for (uint32_t d = 0; d < head->group->dk; d++)
+	if (head->type == TYPE_Q8_0)
+		contract_key_scores(q, k + ref_scales(head->type, dk), k, dk, acc);
+	for (uint32_t d = 0; d < dk && head->type != TYPE_Q8_0; d++)
 		for (uint32_t j = 0; j < CONTRACT_TILE; j++)
 			acc[j] = fmaf(q[d], k[(size_t)d * CONTRACT_TILE + j], acc[j]);
 	for (uint32_t j = 0; j < CONTRACT_TILE; j++) {
@@ -126,12 +131,14 @@ static void segment(const struct head *head, const float *q, uint32_t from, uint
 	memset(o, 0, dv * sizeof *o);
 	for (uint32_t t = from / CONTRACT_TILE; t * CONTRACT_TILE < to; t++) {
 		size_t at = (size_t)head->table[t] * head->group->kv_heads + head->kv_head;
-		score_tile(head, q, head->k + at * dk * TAPE_KV_BLOCK, score);
+		const float *v = head->v + at * ref_head(head->type, dv);
+		score_tile(head, q, head->k + at * ref_head(head->type, dk), score);
 		for (uint32_t j = 0; j < CONTRACT_TILE; j++) {
 			uint32_t position = t * CONTRACT_TILE + j;
 			mask[j] = position >= head->first && position <= head->position;
 		}
-		contract_tile(score, mask, head->v + at * dv * TAPE_KV_BLOCK, dv, dv, state, o);
+		contract_tile(score, mask, v + ref_scales(head->type, dv), head->type == TYPE_Q8_0 ? v : NULL,
+			      dv, dv, state, o);
 	}
 }
 
@@ -164,6 +171,7 @@ void ref_attn(struct ref_program *program, const struct batch *batch, const stru
 	const float *q = ref_buffer(program, op->in[0], &q_stride);
 	float *o = ref_buffer(program, op->out[0], &o_stride);
 	struct head head = {
+	    .type = program->base.limits.kv_type,
 	    .group = group,
 	    .op = op,
 	    .k = cache->k + op->u.attn.layer * layer_floats(program, op->u.attn.group, group->dk),

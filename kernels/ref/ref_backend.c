@@ -83,9 +83,10 @@ static uint64_t scratch_floats(const struct tape *tape)
 	return most;
 }
 
-static uint64_t cache_floats(const struct tape_group *group, uint32_t blocks, uint32_t d)
+static uint64_t cache_floats(const struct tape_group *group, const struct tape_limits *limits, uint32_t g,
+			     uint32_t d)
 {
-	return (uint64_t)group->layers * blocks * group->kv_heads * d * TAPE_KV_BLOCK;
+	return (uint64_t)group->layers * limits->blocks[g] * group->kv_heads * ref_head(limits->kv_type, d);
 }
 
 static int measure(struct backend *backend, const struct tape *tape, const struct tape_limits *limits,
@@ -97,8 +98,8 @@ static int measure(struct backend *backend, const struct tape *tape, const struc
 	for (uint32_t i = 0; i < tape->n_weights; i++)
 		bytes.weights += ref_weight_bytes(&tape->weights[i], ref->f32);
 	for (uint32_t g = 0; g < tape->n_groups; g++)
-		bytes.kv += cache_floats(&tape->groups[g], limits->blocks[g],
-					 tape->groups[g].dk + tape->groups[g].dv) *
+		bytes.kv += (cache_floats(&tape->groups[g], limits, g, tape->groups[g].dk) +
+			     cache_floats(&tape->groups[g], limits, g, tape->groups[g].dv)) *
 			    sizeof(float);
 	for (uint32_t i = 0; i < tape->n_buffers; i++)
 		if (tape->buffers[i].parent == TAPE_NONE)
@@ -179,9 +180,9 @@ static bool allocate_cache(struct ref_program *program)
 
 	for (uint32_t g = 0; g < tape->n_groups; g++) {
 		const struct tape_group *group = &tape->groups[g];
-		uint32_t blocks = program->base.limits.blocks[g];
-		program->cache[g].k = calloc(cache_floats(group, blocks, group->dk), sizeof(float));
-		program->cache[g].v = calloc(cache_floats(group, blocks, group->dv), sizeof(float));
+		const struct tape_limits *limits = &program->base.limits;
+		program->cache[g].k = calloc(cache_floats(group, limits, g, group->dk), sizeof(float));
+		program->cache[g].v = calloc(cache_floats(group, limits, g, group->dv), sizeof(float));
 		if (!program->cache[g].k || !program->cache[g].v)
 			return false;
 	}
@@ -321,8 +322,8 @@ static void fill_block(struct program *base, uint32_t g, uint32_t from, uint32_t
 {
 	const struct tape_group *group = &base->tape->groups[g];
 	struct ref_cache *cache = &((struct ref_program *)base)->cache[g];
-	size_t k = (size_t)group->kv_heads * group->dk * TAPE_KV_BLOCK;
-	size_t v = (size_t)group->kv_heads * group->dv * TAPE_KV_BLOCK;
+	size_t k = group->kv_heads * ref_head(base->limits.kv_type, group->dk);
+	size_t v = group->kv_heads * ref_head(base->limits.kv_type, group->dv);
 
 	fill(cache->k, group->layers, base->limits.blocks[g], k, from, to);
 	fill(cache->v, group->layers, base->limits.blocks[g], v, from, to);

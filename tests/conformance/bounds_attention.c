@@ -55,6 +55,13 @@ static size_t inside(const struct part *part, uint32_t key, uint32_t d)
 	return part->value ? (size_t)slot * part->d + d : (size_t)d * TAPE_KV_BLOCK + slot;
 }
 
+/* A value is signed, a key biased by 128. */
+static uint8_t *quant_at(const struct cache *c, const struct part *part, uint32_t key, uint32_t d)
+{
+	return tile_of(c, part, key) + kv_scales_bytes(TYPE_Q8_0, part->d) +
+	       (part->value ? inside(part, key, d) : kv_quad(d, key % TAPE_KV_BLOCK));
+}
+
 static void put(const struct cache *c, const struct part *part, uint32_t key, const float *x)
 {
 	enum weight_type type = c->source.type;
@@ -71,27 +78,36 @@ static void put(const struct cache *c, const struct part *part, uint32_t key, co
 			contract_quantise_kv(x + d, part->d - d < 32 ? part->d - d : 32, q,
 					     scale_at(c, part, key, d));
 		if (type == TYPE_Q8_0)
-			tile[kv_scales_bytes(type, part->d) + inside(part, key, d)] = (uint8_t)q[d % 32];
+			*quant_at(c, part, key, d) = (uint8_t)(q[d % 32] + (part->value ? 0 : 128));
 	}
 }
 
+/* An element of F16 or BF16, a quant of Q8. */
 static float get(const struct cache *c, const struct part *part, uint32_t key, uint32_t d)
 {
 	enum weight_type type = c->source.type;
-	const uint8_t *tile = tile_of(c, part, key);
 
+	if (type == TYPE_Q8_0 && part->value)
+		return (float)(int8_t)*quant_at(c, part, key, d);
 	if (type == TYPE_Q8_0)
-		return (float)(int8_t)tile[kv_scales_bytes(type, part->d) + inside(part, key, d)] *
-		       f16_to_f32(*scale_at(c, part, key, d));
-	uint16_t half = ((const uint16_t *)tile)[inside(part, key, d)];
+		return (float)(*quant_at(c, part, key, d) - 128);
+	uint16_t half = ((const uint16_t *)tile_of(c, part, key))[inside(part, key, d)];
 	return type == TYPE_BF16 ? bf16_to_f32(half) : f16_to_f32(half);
+}
+
+/* Scales of the tile that begins at `key`: (groups, 32). */
+static void get_scales(const struct cache *c, const struct part *part, uint32_t key, float *ret)
+{
+	for (uint32_t g = 0; g < part->d; g += 32)
+		for (uint32_t j = 0; j < TAPE_KV_BLOCK; j++)
+			*ret++ = f16_to_f32(*scale_at(c, part, key + j, g));
 }
 
 /* All of it is NaN, what belongs to no block of the table, too. */
 static struct part make_part(enum weight_type type, uint32_t d, bool value, size_t block)
 {
-	struct part part = {
-	    .bytes = (BLOCKS - 1) * block + kv_row_bytes(type, d) * TAPE_KV_BLOCK, .d = d, .value = value};
+	size_t own = value ? kv_value_bytes(type, d) : kv_key_bytes(type, d);
+	struct part part = {.bytes = (BLOCKS - 1) * block + own, .d = d, .value = value};
 
 	part.data = fence_alloc(part.bytes, 2);
 	for (size_t i = 0; i < part.bytes / 2; i++)
@@ -103,7 +119,7 @@ static struct part make_part(enum weight_type type, uint32_t d, bool value, size
 static struct cache make_cache(enum weight_type type, uint32_t dk, uint32_t dv, uint32_t seen, float softcap,
 			       uint64_t *random)
 {
-	size_t block = kv_row_bytes(type, dk > dv ? dk : dv) * TAPE_KV_BLOCK;
+	size_t block = kv_key_bytes(type, dk > dv ? dk : dv);
 	struct cache c = {.k = make_part(type, dk, false, block), .v = make_part(type, dv, true, block)};
 	float x[DIMS_MAX];
 
@@ -116,7 +132,6 @@ static struct cache make_cache(enum weight_type type, uint32_t dk, uint32_t dv, 
 					     .dv = dv,
 					     .scale = 0.3f,
 					     .softcap = softcap};
-	c.source.ahead = attention_tile(&c.source, 0);
 	for (uint32_t key = 0; key < seen; key++) {
 		for (uint32_t d = 0; d < dk; d++)
 			x[d] = 2.0f * uniform(random);
@@ -134,21 +149,33 @@ static void free_cache(struct cache *c)
 	fence_free(c->v.data, c->v.bytes, 2);
 }
 
-static float score_of(const struct cache *c, const float *q, uint32_t key)
+static void want_scores(const struct cache *c, const float *q, uint32_t from, float *score)
 {
-	float acc = 0;
+	float k[DIMS_MAX * TAPE_KV_BLOCK], scale[DIMS_MAX];
 
-	for (uint32_t d = 0; d < c->source.dk; d++)
-		acc = fmaf(q[d], get(c, &c->k, key, d), acc);
-	acc = acc * c->source.scale;
-	return c->source.softcap > 0 ? contract_softcap(acc, c->source.softcap) : acc;
+	for (uint32_t j = 0; j < TAPE_KV_BLOCK; j++) {
+		score[j] = 0;
+		for (uint32_t d = 0; d < c->source.dk; d++) {
+			k[d * TAPE_KV_BLOCK + j] = get(c, &c->k, from + j, d);
+			score[j] = fmaf(q[d], k[d * TAPE_KV_BLOCK + j], score[j]);
+		}
+	}
+	if (c->source.type == TYPE_Q8_0) {
+		get_scales(c, &c->k, from, scale);
+		contract_key_scores(q, k, scale, c->source.dk, score);
+	}
+	for (uint32_t j = 0; j < TAPE_KV_BLOCK; j++) {
+		score[j] = score[j] * c->source.scale;
+		if (c->source.softcap > 0)
+			score[j] = contract_softcap(score[j], c->source.softcap);
+	}
 }
 
 static void want_attention(const struct cache *c, const struct attention_query *query, uint32_t to,
 			   struct contract_softmax *state, float *o)
 {
 	uint32_t dv = c->source.dv;
-	float v[TAPE_KV_BLOCK * DIMS_MAX], score[TAPE_KV_BLOCK];
+	float v[TAPE_KV_BLOCK * DIMS_MAX], scale[DIMS_MAX], score[TAPE_KV_BLOCK];
 	uint8_t mask[TAPE_KV_BLOCK];
 
 	*state = (struct contract_softmax){-INFINITY, 0};
@@ -157,11 +184,13 @@ static void want_attention(const struct cache *c, const struct attention_query *
 	     from += TAPE_KV_BLOCK) {
 		for (uint32_t j = 0; j < TAPE_KV_BLOCK; j++) {
 			mask[j] = from + j >= query->first && from + j < query->end;
-			score[j] = score_of(c, query->q, from + j);
 			for (uint32_t d = 0; d < dv; d++)
 				v[j * dv + d] = get(c, &c->v, from + j, d);
 		}
-		contract_tile(score, mask, v, dv, dv, state, o);
+		want_scores(c, query->q, from, score);
+		if (c->source.type == TYPE_Q8_0)
+			get_scales(c, &c->v, from, scale);
+		contract_tile(score, mask, v, c->source.type == TYPE_Q8_0 ? scale : NULL, dv, dv, state, o);
 	}
 }
 
@@ -170,7 +199,8 @@ struct queries {
 	struct attention_query query[QUERY_ROWS];
 };
 
-static struct queries make_queries(const struct cache *c, uint32_t n, uint32_t seen, uint64_t *random)
+static struct queries make_queries(const struct cpu_isa *isa, const struct cache *c, uint32_t n,
+				   uint32_t seen, uint64_t *random)
 {
 	struct queries all = {.n = n, .dk = c->source.dk, .padded = (c->source.dv + 15) / 16 * 16};
 
@@ -186,6 +216,9 @@ static struct queries make_queries(const struct cache *c, uint32_t n, uint32_t s
 		    .end = seen - n + 1 + i,
 		    .o = fence_alloc(all.padded * sizeof(float), 64),
 		};
+		struct query_block *q8 = fence_alloc(query_blocks(all.dk) * sizeof *q8, sizeof(float));
+		isa->quantise_query(q, all.dk, q8);
+		all.query[i].q8 = q8;
 		memset(all.query[i].o, 0xff, all.padded * sizeof(float));
 	}
 	return all;
@@ -195,6 +228,8 @@ static void free_queries(struct queries *all)
 {
 	for (uint32_t i = 0; i < all->n; i++) {
 		fence_free((void *)all->query[i].q, all->dk * sizeof(float), sizeof(float));
+		fence_free((void *)all->query[i].q8, query_blocks(all->dk) * sizeof(struct query_block),
+			   sizeof(float));
 		fence_free(all->query[i].o, all->padded * sizeof(float), 64);
 	}
 }
@@ -242,8 +277,8 @@ static void check_type(const struct cpu_isa *isa, enum weight_type type, uint64_
 		for (uint32_t n = 1; n <= QUERY_ROWS; n++) {
 			struct cache c = make_cache(type, shapes[i].dk, shapes[i].dv, shapes[i].seen,
 						    shapes[i].softcap, random);
-			struct queries all = make_queries(&c, n, shapes[i].seen, random);
-			isa->attend(&c.source, all.query, n, 0, (shapes[i].seen + 31) / 32 * 32);
+			struct queries all = make_queries(isa, &c, n, shapes[i].seen, random);
+			isa->attend(&c.source, 1, all.query, n, 0, (shapes[i].seen + 31) / 32 * 32);
 			for (uint32_t q = 0; q < n; q++)
 				check_query(isa, &c, &all.query[q]);
 			free_queries(&all);

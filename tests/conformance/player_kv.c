@@ -28,15 +28,16 @@ static float cached_by_cpu(const struct player *player, const struct place *p)
 {
 	const struct cpu_program *program = (const struct cpu_program *)player->program;
 	const struct tape_group *g = &player->tape->groups[p->group];
-	const struct cpu_kv *kv = &program->kv[p->group];
 	enum weight_type type = player->limits.kv_type;
-	const uint8_t *part = kv_block(program, p->group, p->layer, p->block) + p->head * kv->head_bytes +
-			      (p->value ? kv->key_bytes : 0);
+	uint8_t *block = kv_block(program, p->group, p->layer, p->block);
+	const uint8_t *part = p->value ? kv_values(program, p->group, block, p->head)
+				       : kv_keys(program, p->group, block, p->head);
 	const uint16_t *half = (const uint16_t *)part;
 
 	if (type == TYPE_Q8_0) {
-		const int8_t *q = (const int8_t *)part + kv_scales_bytes(type, p->value ? g->dv : g->dk);
-		return (float)q[inside(g, p)] * f16_to_f32(half[p->d / 32 * TAPE_KV_BLOCK + p->slot]);
+		const uint8_t *quants = part + kv_scales_bytes(type, p->value ? g->dv : g->dk);
+		int q = p->value ? (int8_t)quants[inside(g, p)] : quants[kv_quad(p->d, p->slot)] - 128;
+		return (float)q * f16_to_f32(half[p->d / 32 * TAPE_KV_BLOCK + p->slot]);
 	}
 	return type == TYPE_BF16 ? bf16_to_f32(half[inside(g, p)]) : f16_to_f32(half[inside(g, p)]);
 }
@@ -46,9 +47,13 @@ static float cached_by_ref(const struct player *player, const struct place *p)
 	const struct ref_cache *cache = &((const struct ref_program *)player->program)->cache[p->group];
 	const struct tape_group *g = &player->tape->groups[p->group];
 	size_t block = (size_t)p->layer * player->limits.blocks[p->group] + p->block;
-	size_t head = (block * g->kv_heads + p->head) * (p->value ? g->dv : g->dk) * TAPE_KV_BLOCK;
+	enum weight_type type = player->limits.kv_type;
+	uint32_t d = p->value ? g->dv : g->dk;
+	const float *head =
+	    (p->value ? cache->v : cache->k) + (block * g->kv_heads + p->head) * ref_head(type, d);
+	float scale = type == TYPE_Q8_0 ? head[p->d / 32 * TAPE_KV_BLOCK + p->slot] : 1.0f;
 
-	return (p->value ? cache->v : cache->k)[head + inside(g, p)];
+	return head[ref_scales(type, d) + inside(g, p)] * scale;
 }
 
 /* Fills the keys and then the values of one head at one position; returns what comes after them. */

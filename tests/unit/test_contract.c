@@ -237,7 +237,7 @@ static void tiles_and_segments_make_a_softmax(void **state)
 			want[d] += expl(score[j]) * v[j * DV + d];
 	}
 	for (int t = 0; t < 2; t++)
-		contract_tile(score + 32 * t, mask + 32 * t, v + 32 * DV * t, DV, DV, &part[t], o[t]);
+		contract_tile(score + 32 * t, mask + 32 * t, v + 32 * DV * t, NULL, DV, DV, &part[t], o[t]);
 	contract_merge(&part[0], o[0], &part[1], o[1], DV);
 	for (int d = 0; d < DV; d++)
 		assert_float_equal(o[0][d] / part[0].l, (double)(want[d] / sum), 1e-6);
