@@ -541,6 +541,7 @@ int conformance_main(const char *kind, const char *isa)
 	    cmocka_unit_test(impossible_wants_are_refused),
 	    cmocka_unit_test(contexts_cross_tiles_and_segments),
 	    cmocka_unit_test(windows_equal_the_reference),
+	    cmocka_unit_test(windows_skip_blocks_that_they_cannot_see),
 	    cmocka_unit_test(every_cache_type_equals_the_reference),
 	    cmocka_unit_test(query_groups_equal_the_reference),
 	    cmocka_unit_test(shapes_of_architectures_equal_the_reference),

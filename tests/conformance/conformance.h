@@ -16,6 +16,8 @@ void rows_stay_in_bounds(void **state);
 void halves_stay_in_bounds(void **state);
 /* bounds_attention.c */
 void attention_stays_in_bounds(void **state);
+/* windows.c */
+void windows_skip_blocks_that_they_cannot_see(void **state);
 /* products.c */
 void products_of_odd_shapes_equal_the_reference(void **state);
 void logits_of_odd_vocabularies_equal_the_reference(void **state);
