@@ -58,6 +58,7 @@ for group in bench model; do
 	"$tokenring" $group --help | grep -q "^  $group " || fail "$group --help"
 done
 expect 2 '' 'there is no verb "sing"' sing --help
+expect 2 '' '--pool is last or mean, not "max"' embed --pool max text
 expect 2 '' 'there is no option --loud; `tokenring run --help`' run --loud
 expect 2 '' '--temp wants a number from 0 to 100, not "hot"' run --temp hot x
 expect 2 '' '--greedy and --temp exclude' run --greedy --temp 1 x
