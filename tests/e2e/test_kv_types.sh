@@ -22,10 +22,12 @@ for type in f16 bf16 q8; do
 	daemon=$!
 	"$tokenring" status --wait --json >"$scratch/status-$type" || { cat "$scratch/log"; exit 1; }
 	"$tokenring" bench perplexity --text "$scratch/text" -n 3000 --chunk 1000 --json >"$scratch/$type" || exit 1
+	"$tokenring" bench decode --prompt 900 -n 20 -r 1 --json >"$scratch/decode-$type" 2>"$scratch/note-$type" || exit 1
 	stop_daemon
 done
 /usr/bin/python3 - "$scratch" <<'PYTHON'
 import json
+import re
 import sys
 
 types = ["f16", "bf16", "q8"]
@@ -37,6 +39,11 @@ for kv in types:
         status = json.load(file)
     assert status["kv"]["type"] == kv, status["kv"]
     kv_bytes[kv] = status["memory"]["kv_bytes"]
+    # 900 + 20 / 2 keys of 3 heads of 64, and as many values, in 30 layers; a scale of two bytes for 32 of Q8
+    wanted = 910 * 3 * 128 * 30 * (34 / 32 if kv == "q8" else 2)
+    with open(f"{sys.argv[1]}/note-{kv}") as file:
+        note = re.search(r"MB of weights and ([0-9.]+) MB of keys and values \((.+)\)", file.read())
+    assert note.group(2) == kv and abs(float(note.group(1)) - wanted / 1e6) < 0.006, (note.group(0), wanted)
     off = perplexity[kv] / perplexity["f16"] - 1
     print(f"{kv}: perplexity {perplexity[kv]:.4f}, {100 * off:+.3f} %; {kv_bytes[kv] / 2**20:.1f} MiB")
     assert abs(off) <= 0.005, "more than 0.5 % from f16"

@@ -41,6 +41,8 @@ static void read_status(struct bench *b)
 		b->cq_slots = (uint32_t)number;
 	if (!json_text(json, "file", b->model_path, sizeof b->model_path))
 		b->model_path[0] = 0;
+	if (!json_text(json, "type", b->kv_type, sizeof b->kv_type))
+		b->kv_type[0] = 0;
 	free(json);
 }
 

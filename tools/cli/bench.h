@@ -22,6 +22,7 @@ struct bench {
 	struct tr_model_info model;
 	struct work work;
 	char model_path[512]; /* empty: not known */
+	char kv_type[8];      /* the same */
 	unsigned threads;     /* that compute in the daemon */
 	uint32_t sq_slots, cq_slots;
 };

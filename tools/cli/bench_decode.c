@@ -1,7 +1,8 @@
 /* tokenring bench decode: tokens a second, beside what the memory of this machine allows.
  *
- * Slices of the floor (reading memory of the model's size with as many threads) alternate with runs, while
- * the daemon sleeps; so does the peer. The floor of n streams that share each step is n times that of one. */
+ * Slices of the floor (reading as many bytes as a step moves with as many threads) alternate with runs, while
+ * the daemon sleeps; so does the peer. Streams that share a step share its read of the weights; each reads
+ * its own keys and values. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,7 +13,9 @@
 struct decode {
 	struct bench bench;
 	void *memory;
-	struct peer *peer; /* NULL: none asked for */
+	struct peer *peer;   /* NULL: none asked for */
+	uint64_t kv_bytes;   /* that a token in the middle of the answer reads */
+	uint64_t step_bytes; /* of all streams, with the weights */
 	struct series rate, first_ms, read, peer_rate;
 };
 
@@ -24,7 +27,7 @@ static enum exit_code one_round(struct decode *d, unsigned round)
 			       .streams = (unsigned)o->streams,
 			       .polls = o->poll,
 			       .salt = round};
-	double bytes_s = floor_read(d->memory, d->bench.work.decode_bytes, d->bench.threads, 0.1);
+	double bytes_s = floor_read(d->memory, d->step_bytes, d->bench.threads, 0.1);
 	if (bytes_s < 0)
 		return complain("cannot measure the read bandwidth: no threads");
 	enum exit_code code = bench_generate(&d->bench, &g);
@@ -62,7 +65,7 @@ static void report(struct decode *d)
 	f.bench = "decode";
 	f.metric = "tokens_per_second";
 	f.unit = "tokens/s";
-	f.floor = (double)b->options->streams * read / (double)b->work.decode_bytes;
+	f.floor = (double)b->options->streams * read / (double)d->step_bytes;
 	bench_print(b, &f);
 	double own = f.p50;
 	f = figure_of_times(&d->first_ms);
@@ -75,18 +78,24 @@ static void report(struct decode *d)
 		   (unsigned long long)b->options->streams, b->options->streams > 1 ? "s" : "",
 		   (unsigned long long)b->options->prompt, (unsigned long long)b->options->n, b->model.isa,
 		   b->threads, b->model.numerics);
-	bench_note(b, "floor: %.2f GB/s read with %u threads / %.2f MB of weights that each token moves",
-		   1e-9 * read, b->threads, 1e-6 * (double)b->work.decode_bytes);
+	bench_note(
+	    b,
+	    "floor: %.2f GB/s read with %u threads / %.2f MB of weights and %.2f MB of keys and values (%s) "
+	    "that each token moves",
+	    1e-9 * read, b->threads, 1e-6 * (double)b->work.decode_bytes, 1e-6 * (double)d->kv_bytes,
+	    *b->kv_type ? b->kv_type : "not known");
 }
 
 static enum exit_code measure(struct decode *d)
 {
 	const struct bench_options *o = d->bench.options;
 	enum exit_code code = EXIT_DONE;
-	d->memory = floor_buffer_create(d->bench.work.decode_bytes);
+	d->kv_bytes =
+	    work_of_context(d->bench.model_path, d->bench.kv_type, (uint32_t)(o->prompt + o->n / 2));
+	d->step_bytes = d->bench.work.decode_bytes + o->streams * d->kv_bytes;
+	d->memory = floor_buffer_create(d->step_bytes);
 	if (!d->memory)
-		return complain("no memory for a buffer of the model's size (%llu bytes)",
-				(unsigned long long)d->bench.work.decode_bytes);
+		return complain("no memory for a buffer of %llu bytes", (unsigned long long)d->step_bytes);
 	if (o->peer || o->peer_python)
 		code = peer_start(&d->bench, &d->peer);
 	for (unsigned round = 0; round <= o->rounds && !code; round++)
@@ -94,7 +103,7 @@ static enum exit_code measure(struct decode *d)
 	if (!code)
 		report(d);
 	peer_stop(d->peer);
-	floor_buffer_free(d->memory, d->bench.work.decode_bytes);
+	floor_buffer_free(d->memory, d->step_bytes);
 	return code;
 }
 

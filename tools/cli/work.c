@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/model/model.h"
+
 static bool is_named(const struct gguf_tensor *tensor, const char *name)
 {
 	return tensor->name.bytes == strlen(name) && !memcmp(tensor->name.data, name, tensor->name.bytes);
@@ -37,6 +39,39 @@ static uint64_t n_weights(const struct gguf_tensor *tensor)
 	for (unsigned i = 0; i < tensor->n_dims; i++)
 		n *= tensor->dims[i];
 	return n;
+}
+
+static bool type_of(const char *kv_type, enum weight_type *ret)
+{
+	static const struct {
+		const char *name;
+		enum weight_type type;
+	} types[] = {{"f16", TYPE_F16}, {"bf16", TYPE_BF16}, {"q8", TYPE_Q8_0}, {"f32", TYPE_F32}};
+
+	for (unsigned i = 0; i < sizeof types / sizeof *types; i++)
+		if (!strcmp(types[i].name, kv_type)) {
+			*ret = types[i].type;
+			return true;
+		}
+	return false;
+}
+
+uint64_t work_of_context(const char *path, const char *kv_type, uint32_t context)
+{
+	char why[512];
+	struct model *model;
+	enum weight_type type;
+	uint64_t bytes = 0;
+	if (!type_of(kv_type, &type) || model_open(path, &model, why, sizeof why))
+		return 0;
+	for (uint32_t g = 0; g < model_tape(model)->n_groups; g++) {
+		const struct tape_group *group = &model_tape(model)->groups[g];
+		uint64_t keys = group->window && group->window < context ? group->window : context;
+		bytes += (kv_row_bytes(type, group->dk) + kv_row_bytes(type, group->dv)) * group->kv_heads *
+			 group->layers * keys;
+	}
+	model_close(model);
+	return bytes;
 }
 
 void work_of_model(const struct gguf *model, struct work *ret)
