@@ -122,7 +122,6 @@ static void handle(struct server *server, const struct watch *watch, uint32_t ev
 		accept_clients(server);
 		break;
 	case WATCH_WAKE:
-		take_reload(server);
 		follow_all(server);
 		break;
 	case WATCH_SOCKET:
@@ -187,6 +186,8 @@ static void *run(void *argument)
 	while (!load_acquire_u32(&server->stopping)) {
 		int n = epoll_wait(server->epoll_fd, events, EVENTS, timeout_ms(server));
 
+		/* Before any event: who connects after server_reload is judged by the new configuration. */
+		take_reload(server);
 		for (int i = 0; i < n; i++)
 			handle(server, events[i].data.ptr, events[i].events);
 		/* Only now: an event of this round may have named what another one closed. */
