@@ -12,15 +12,16 @@
  *
  * One thread computes where two wait for memory. What was tried (one thread, tokens/s; F16 and Q8_0):
  *
- *   tile by tile and head by head, weights between keys and values    72, 70
- *   a segment's keys, its weights, its values, head by head           44, 52: a head's parts of eight blocks
- * are no stream for the hardware's prefetcher; from a cache that holds them all 85 instead of 76 a block's
- * keys of all heads, their weights, their values          79, 75: memory's order, and nine chains of weights
- * at once, each of which has four times the latency of its work FMA with the query or weight straight from
- * memory                 in that: 152 to 108 ns for a tile's keys integer products for the keys of Q8_0,
- * scales into the weights    80, 100 prefetching 1, 2, 3, 5 parts ahead; rows unrolled by 4            no
- * difference BF16 by even and odd halves of a word                             faster than widening, slower
- * than FMA
+ *   72, 70   tile by tile and head by head, weights between keys and values
+ *   44, 52   a segment's keys, its weights, its values, head by head: a head's parts of eight blocks are no
+ *            stream for the hardware's prefetcher; from a cache that holds them all 85 instead of 76
+ *   79, 75   a block's keys of all heads, their weights, their values: memory's order, and nine chains of
+ *            weights at once, each of which has four times the latency of its work
+ *   80, 100  in that, integer products for the keys of Q8_0, scales into the weights
+ *
+ * In that, too: FMA with the query or weight straight from memory, a tile's keys in 108 and not 152 ns.
+ * Prefetching 1, 2, 3, 5 parts ahead, rows unrolled by 4: no difference. BF16 by even and odd halves of a
+ * word: faster than widening, slower than FMA.
  *
  * A masked key contributes fma(+0, +0, o) in the contract, which changes nothing but -0 to +0 and does so
  * once: masked keys are left out and one +0 is added on their side of the unmasked ones. */
