@@ -7,13 +7,17 @@
  * read no vocabulary. Threads share the vocabulary by columns.
  *
  * Measured with two threads of a Zen 4 that was shared, before and after in turns, medians; before, all
- * logits were written and the sampler read them twice (SmolLM2-135M Q4_1; Gemma 3 270M Q4_K_M): decode of 32
- * streams, greedy, tokens/s     1,312 to 1,393; 672 to 780 decode of one stream, greedy               no
- * difference beyond the noise score of 3 ids after one token, ms         3.1 to 2.4; 9.0 to 2.7 score of 3
- * ids after 8 tokens, ms          6.8 to 5.8; 10.8 to 5.2 whole rows of 8 streams by tiles           5 %
- * slower, also with wide stores: so not by tiles The best few with the sum over all, for log-probabilities,
- * stay the sampler's. Its sum is in f64 by ascending id, one addition after the other: 64 us of 66 for 49,152
- * ids, of which no thread can take a part. */
+ * logits were written and the sampler read them twice (SmolLM2-135M Q4_1; Gemma 3 270M Q4_K_M):
+ *
+ *   decode of 32 streams, greedy, tokens/s     1,312 to 1,393; 672 to 780
+ *   decode of one stream, greedy               no difference beyond the noise
+ *   score of 3 ids after one token, ms         3.1 to 2.4; 9.0 to 2.7
+ *   score of 3 ids after 8 tokens, ms          6.8 to 5.8; 10.8 to 5.2
+ *   whole rows of 8 streams by tiles           5 % slower, also with wide stores: so not by tiles
+ *
+ * The best few with the sum over all, for log-probabilities, stay the sampler's. Its sum is in f64 by
+ * ascending id, one addition after the other: 64 us of 66 for 49,152 ids, of which no thread can take a part.
+ */
 #include <math.h>
 #include <string.h>
 
