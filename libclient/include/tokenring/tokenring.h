@@ -3,9 +3,9 @@
  * One client object is one connection, one channel and one thread: all calls on a client must come from one
  * thread at a time; different clients are independent. tr_strerror, tr_strreason, tr_reason_errno and
  * tr_version may run anywhere. Calls return 0 or a count, or a negative errno. Nothing here logs, exits,
- * aborts or installs a signal handler. Out-parameters are untouched on failure. Every public struct begins
- * with `size`, which the caller sets to its sizeof; it is also the stride of arrays, and bytes beyond what
- * the library knows must be zero.
+ * aborts or installs a signal handler. Out-parameters are untouched on failure. Every public struct but
+ * tr_bias and tr_scored begins with `size`, which the caller sets to its sizeof; it is also the stride of
+ * arrays, and bytes beyond what the library knows must be zero.
  *
  * Errors that any call on a client may return:
  *   -ECONNRESET    the daemon closed the channel or died; tr_reconnect opens a new one
@@ -208,8 +208,9 @@ enum { TR_TEXT_BOS = 1, TR_TEXT_SPECIAL = 2 };
  * $XDG_RUNTIME_DIR/tokenring/socket. Blocks up to timeout_ms; allocates. The client belongs to the caller
  * until tr_close. -ENOENT no socket, -ECONNREFUSED no daemon behind it, -ETIMEDOUT, -EPROTONOSUPPORT another
  * version (options->why names both), -EPROTO a channel whose header does not add up, -EUSERS too many
- * channels, -EDQUOT this user's channels hold the memory allowed, -ENOMEM. While too many of this user's
- * channels are being set up at once it tries again until timeout_ms, then -EUSERS. */
+ * channels, -EDQUOT this user's channels hold the memory allowed, -EACCES or -EPERM this user may not,
+ * -EMFILE or -ENFILE no descriptor is left here or there, -ENOMEM. While too many of this user's channels are
+ * being set up at once it tries again until timeout_ms, then -EUSERS. */
 TR_API int tr_open(struct tr_client **ret, const char *address, const struct tr_open_options *options);
 
 /* Closes the connection, unmaps the channel (except in a forked child) and frees the client; requests in
