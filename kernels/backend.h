@@ -80,8 +80,9 @@ void program_close(struct program *);
 
 /* Hands over rows [row, row + rows) of a weight in the file's layout (`raw`: rows of k weights each); row
  * counts across experts (expert * n + row). The backend converts to its own layout at once; raw belongs to
- * the caller again after. `row` and `rows` are multiples of PROGRAM_LOAD_ROWS except at an expert's end. A
- * range is loaded once. -EINVAL: out of range. -EDOM: a scale that is not finite. */
+ * the caller again after. The range begins and ends at a multiple of PROGRAM_LOAD_ROWS, counted inside its
+ * expert, or at an expert's end. A range is loaded once. -EINVAL: out of range. -EDOM: a scale that is not
+ * finite. */
 enum { PROGRAM_LOAD_ROWS = 32 };
 int program_load(struct program *, uint32_t weight, uint32_t row, uint32_t rows, const void *raw);
 

@@ -275,8 +275,8 @@ static inline float contract_inverse_rms(float sum, float eps, uint32_t n)
 
 /* ---- rows ---- */
 
-/* y = (x * r) * w, r = 1 / sqrtf(sum(x^2) / n + eps). w[k] is used as w[k] + plus (0 or 1; adding 0 is
- * skipped). y may be x. */
+/* y = (x * r) * w, r = 1 / sqrtf(sum(x^2) / n + eps). With plus_one w[k] is used as 1 + w[k]. y may be
+ * x. */
 static inline void contract_rms_norm(const float *x, const float *w, int plus_one, float eps, uint32_t n,
 				     float *y)
 {

@@ -3,7 +3,8 @@
  * An architecture file (daemon/model/arch_*.c) turns a model's configuration into a tape; a backend compiles
  * it for given limits (kernels/backend.h). Fusion is the backend's business and never changes bits. The tape
  * holds shapes and parameters, no pointers to weights: a backend receives raw weights by index through
- * program_load.
+ * program_load. It can say more than the backends run: what they refuse with -ENOTSUP is in `unsupported`
+ * (cpu/plan.c) and `supported` (ref/ref_backend.c).
  *
  * Matrices are (rows n, columns k), a row contiguous: y[n] = sum over k of w[n][k] x[k]. With experts:
  * (experts, n, k). Thread rule: plain data; built by one thread, then read-only. Source: docs/numerics.md
@@ -80,7 +81,7 @@ enum tape_op_kind {
 	TAPE_EXPERTS, /* out[0] = sum over the chosen experts of weight * (act(x G) * (x U)) D; in[1]: ROUTE's
 			 output */
 	TAPE_SCAN,    /* recurrent kinds; no backend runs it yet */
-	TAPE_POOL,    /* out[0] (SEQUENCE) = last or mean of in[0] */
+	TAPE_POOL,    /* out[0] (SEQUENCE) = last or mean of in[0], of the rows in this batch alone */
 	TAPE_LOGITS,  /* the batch's result from in[0] (OUTPUT): weight (vocab, k) */
 	TAPE_OP_COUNT
 };
@@ -88,6 +89,8 @@ enum tape_op_kind {
 enum tape_norm { NORM_RMS, NORM_LAYER };
 enum tape_rope { ROPE_PAIR /* (x[2i], x[2i+1]) */, ROPE_HALF /* (x[i], x[i + dims/2]) */ };
 enum tape_act { ACT_SILU, ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU2 };
+/* A mean over a prompt that is cut into several batches is not POOL_MEAN's: who wants it adds up the rows
+ * that OUTPUT_HIDDEN gives. */
 enum tape_pool { POOL_LAST, POOL_MEAN };
 
 struct tape_op {

@@ -1,6 +1,8 @@
 /* Architectures: each turns the keys and tensors of a GGUF file into a tape.
  *
- * A new architecture is one file arch_<name>.c and one row of the table in arch.c. */
+ * A new architecture is one file arch_<name>.c, its declaration here, one row of the table in arch.c with its
+ * name in arch_names, and a word in meson.build; its tests are in tests/conformance/test_arch.c. A tokenizer
+ * whose tokenizer.ggml.pre is new is a row in pretokenize.c. */
 #ifndef TOKENRING_MODEL_ARCH_H
 #define TOKENRING_MODEL_ARCH_H
 

@@ -89,7 +89,7 @@ struct cpu_private {
 	uint8_t *input;              /* CHUNK_ROWS prepared rows of the widest input */
 	float *row;                  /* one row of the widest buffer */
 	float *attention;            /* QUERY_ROWS segments and totals of the largest dv */
-	struct query_block *queries; /* (heads, groups of the largest dk): for Q8 caches */
+	struct query_block *queries; /* (heads + QUERY_ROWS, groups of the largest dk): for Q8 caches */
 
 	uint32_t *slots;         /* EXPERTS: (rows * used) */
 	float *products;         /* EXPERTS: (2, CHUNK_ROWS, n) */
@@ -126,7 +126,8 @@ struct cpu_program {
 	shared_u32 *faulty;       /* (rows) */
 	uint8_t *faults;          /* (rows) the same for the caller */
 	float **cosine, **sine;   /* (n_tables)(rows, n) of RoPE, made anew each step */
-	float *partial;           /* attention split by segment: (items, dv + 2), see run_attention.c */
+	float *partial; /* attention split by segment: (partial_rows, heads, segments), each o, padded, then
+			   a line with m and l */
 	uint32_t partial_rows, segments;
 	float *hidden; /* EXPERTS: (rows * used, n) */
 
