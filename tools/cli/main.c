@@ -64,7 +64,7 @@ static void list_verbs(FILE *file, const char *group)
 	fputs("\nverbs:\n", file);
 	for (size_t i = 0; i < N_VERBS; i++)
 		if (!group || is_of_group(verbs[i], group))
-			fprintf(file, "  %-14s %s\n", verbs[i]->name, verbs[i]->summary);
+			fprintf(file, "  %-16s %s\n", verbs[i]->name, verbs[i]->summary);
 }
 
 static void print_usage(FILE *file)
