@@ -75,14 +75,18 @@ static void test_room_made_at_the_last_minute(void **state)
 enum { ANSWERS = 20 };
 
 static struct raw_client drowsy;
-static shared_u32 drowsy_is_open, drowsy_bytes;
+static shared_u32 drowsy_state; /* 0 nobody, 1 open, 2 closing: 0 again once the front has seen it */
+static shared_u32 drowsy_bytes;
 
 /* On the front's thread, between two turns: who was woken has seen the answer and sleeps again. */
 static void sleep_again(void)
 {
+	uint32_t state = load_acquire_u32(&drowsy_state);
 	char byte[8];
 
-	if (!load_acquire_u32(&drowsy_is_open) || recv(drowsy.fd, byte, sizeof byte, MSG_DONTWAIT) <= 0)
+	if (state == 2)
+		store_release_u32(&drowsy_state, 0);
+	if (state != 1 || recv(drowsy.fd, byte, sizeof byte, MSG_DONTWAIT) <= 0)
 		return;
 	uint32_t bytes = load_relaxed_u32(&drowsy_bytes) + 1;
 	store_relaxed_u32(&segment_header(&drowsy.segment)->client_sleep, 2 * bytes + 1);
@@ -101,7 +105,7 @@ static void test_woken_once_an_answer(void **state)
 	test_daemon_start(&served, false);
 	raw_open(&drowsy, served.path);
 	store_relaxed_u32(&segment_header(&drowsy.segment)->client_sleep, 1);
-	store_release_u32(&drowsy_is_open, 1);
+	store_release_u32(&drowsy_state, 1);
 	for (uint32_t i = 1; i <= ANSWERS; i++) {
 		struct wire_submission slot = raw_slot(&drowsy, WIRE_OP_ECHO, 0);
 
@@ -115,7 +119,9 @@ static void test_woken_once_an_answer(void **state)
 		assert_int_equal(load_acquire_u32(&drowsy_bytes), i);
 	}
 	assert_int_equal(load_relaxed_u64(&front_counts(served.front)->wakes), ANSWERS);
-	store_release_u32(&drowsy_is_open, 0);
+	store_release_u32(&drowsy_state, 2);
+	while (load_acquire_u32(&drowsy_state))
+		pause_ms(1);
 	raw_close(&drowsy);
 	test_daemon_stop(&served, 0);
 }
